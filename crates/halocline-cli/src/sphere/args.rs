@@ -19,7 +19,7 @@ pub(crate) struct SphereArgs {
     #[command(flatten)]
     pub(super) ranks: RanksArgs,
     /// Simulated time, days
-    #[arg(long, value_name = "D", default_value = "12")]
+    #[arg(long, value_name = "D", default_value = "12", allow_negative_numbers = true)]
     pub(super) days: Days,
     /// Angle between the path of the bell and the equator, degrees [default: 45]
     #[arg(long, value_name = "DEGREES", allow_negative_numbers = true)]

@@ -122,6 +122,10 @@ impl FromStr for Days {
     }
 }
 
+pub(super) fn days_in_words(days: f64) -> String {
+    if days == 1.0 { "1 day".to_owned() } else { format!("{days} days") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,6 +171,11 @@ mod tests {
         assert_eq!(error("tripolar:8x9"), SphereError::OddColumns { columns: 9 });
         // More than a number holds.
         assert!(matches!(error("cubed:99999999999999999999"), SphereError::Grid { .. }));
+    }
+
+    #[test]
+    fn one_day_is_no_days() {
+        assert_eq!([0.5, 1.0, 12.0].map(days_in_words), ["0.5 days", "1 day", "12 days"]);
     }
 
     #[test]

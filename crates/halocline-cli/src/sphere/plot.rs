@@ -3,6 +3,7 @@
 mod globe;
 mod raster;
 
+use super::choice::days_in_words;
 use super::grid::{Grid, number_points};
 use super::problem::Problem;
 use crate::error::CommandError;
@@ -95,7 +96,7 @@ fn draw_all<'a>(area: &Area<'a>, globes: &Globes<'_>, raster: &Raster) -> Drawn<
     globe.draw(title, coloured(&scale, &start), &over)?;
     globe.bar(&scale)?;
     globe.place = (LEFT + ACROSS, TOP);
-    let title = format!("After {days} days; lines: {}", globes.exact);
+    let title = format!("After {}; lines: {}", days_in_words(days), globes.exact);
     let over: Vec<Line> =
         masks.all(light).into_iter().chain([masks.contours(&exact, height, light)]).collect();
     globe.draw(&title, coloured(&scale, &end), &over)?;

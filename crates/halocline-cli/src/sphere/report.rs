@@ -1,5 +1,6 @@
 //! The report of a run.
 
+use super::choice::days_in_words;
 use super::norms::{Norms, ROUNDING};
 use crate::info::plural;
 use crate::ranks::LinksAsJson;
@@ -54,7 +55,7 @@ impl Report {
     /// Grid, ranks and steps, in words.
     pub(super) fn headline(&self, grid: &str) -> String {
         let (ranks, steps) = (plural(self.ranks, "rank"), plural(self.steps as usize, "step"));
-        let days = if self.days == 1.0 { "1 day".to_owned() } else { format!("{} days", self.days) };
+        let days = days_in_words(self.days);
         format!("{grid}, {ranks} ({}), {steps} = {days}", self.transport)
     }
 

@@ -171,6 +171,7 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
         ("--grid tripolar:4x4096", 2, "a tripolar grid of 4 rows and 4096 columns; give 8 to 2048 of each"),
         ("--grid tripolar:8x9", 2, "a tripolar grid of 9 columns has no middle to be folded at"),
         ("--days 0", 2, "\"0\" is no time to simulate; give a number of days above 0, at most 10000"),
+        ("--days -1", 2, "\"-1\" is no time to simulate; give a number of days above 0, at most 10000"),
         ("--angle inf", 2, "`--angle inf` is no direction; give degrees, such as 45"),
         ("--grid tripolar:16x16 --angle 3", 2, "but on a tripolar grid heat spreads; leave it out"),
         (
