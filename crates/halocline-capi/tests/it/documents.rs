@@ -210,5 +210,4 @@ fn cmake_files_of_the_guide_build_the_programs_of_their_pages() {
         let build = built_by_cmake(&folder, &prefix, &warnings);
         launched_by(&prefix.join("bin/halocline"), &build.join("heat"), "2");
     }
-    fs::remove_dir_all(prefix).unwrap();
 }

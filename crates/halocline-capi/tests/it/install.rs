@@ -1,7 +1,7 @@
 //! The installed library as a user gets it: the examples built outside the repository, with pkg-config and with CMake.
 
 use crate::programs::{halocline, launched_by, over_mpi_prints};
-use crate::toolchain::{C, archive, here, own_file, succeeds};
+use crate::toolchain::{C, archive, here, made_once, own_file, succeeds};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,14 @@ fn repository() -> PathBuf {
     here().join("../..").canonicalize().unwrap()
 }
 
-/// Installs what cargo has built, and returns the prefix.
+/// Installs what cargo has built, once for all tests, and returns the prefix.
 pub(crate) fn installed() -> PathBuf {
-    let prefix = own_file("installed");
-    let mut install = Command::new(repository().join("tools/install"));
-    install.arg("--prefix").arg(&prefix).arg("--archive").arg(archive()).arg("--command").arg(halocline());
-    succeeds(&mut install);
-    prefix
+    let (archive, command) = (archive(), halocline());
+    made_once("installed-", &[&archive, &command], |prefix| {
+        let mut install = Command::new(repository().join("tools/install"));
+        install.arg("--prefix").arg(prefix).arg("--archive").arg(&archive).arg("--command").arg(&command);
+        succeeds(&mut install);
+    })
 }
 
 #[test]
@@ -27,7 +28,6 @@ fn the_installed_library_has_no_debug_information_and_dace_has_its_module() {
     assert!(sections.contains(".symtab") && !sections.contains(".debug_info"), "{sections}");
     let module = fs::read_to_string(prefix.join("share/halocline/dace/halocline_c.py")).unwrap();
     assert!(module.contains("libhalocline.so"), "{module}");
-    fs::remove_dir_all(prefix).unwrap();
 }
 
 /// Copies the examples and the mesh out of the repository.
@@ -102,7 +102,6 @@ fn the_example_of_c_is_built_with_pkg_config_and_equals_one_rank() {
     let needed = needed.into_iter().map(|flag| if flag == "-lhalocline" { own.clone() } else { flag });
     let program = build("heat-static", &needed.collect::<Vec<_>>());
     assert!(succeeds(&mut Command::new(&program)).contains("on 1 ranks, equal to one rank"));
-    fs::remove_dir_all(prefix).unwrap();
 }
 
 #[test]
@@ -128,7 +127,6 @@ fn the_examples_are_built_with_the_cmake_package_and_equal_one_rank() {
             [program.as_os_str()].into_iter().chain(data.map(|data| data.as_os_str())).collect();
         equals_one_rank_however_started(&launcher, &line);
     }
-    fs::remove_dir_all(prefix).unwrap();
 }
 
 /// Runs an example with its arguments alone, as launched ranks, and under mpirun.

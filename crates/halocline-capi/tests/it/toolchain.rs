@@ -1,6 +1,7 @@
 //! Compilers, and the shared library that programs are linked with.
 
-use std::fs;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -33,26 +34,33 @@ pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let archive = archive();
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("library-{}", modified(&archive)));
-        // Not this one: another process may use it already.
-        remove_old(folder.parent().unwrap(), |path| path != folder && is_named(path, "library-"));
-        if !folder.exists() {
-            link(&archive, &folder);
-        }
+        let tool = here().join("../../tools/capi-library");
+        let folder = made_once("library-", &[&archive], |new| {
+            succeeds(Command::new(tool).arg(&archive).arg(new));
+        });
         remove_old(&folder, |path| is_named(path, OWN));
         folder
     })
 }
 
-fn link(archive: &Path, folder: &Path) {
-    let new = folder.with_extension(std::process::id().to_string());
-    fs::create_dir_all(&new).unwrap();
-    let tool = here().join("../../tools/capi-library");
-    succeeds(Command::new(tool).arg(archive).arg(&new));
-    // The test of another process may have been faster.
-    if fs::rename(&new, folder).is_err() {
-        fs::remove_dir_all(&new).unwrap();
+/// The folder that the first test makes of these files. Tests of other processes wait for it, then use it.
+pub(crate) fn made_once(prefix: &str, files: &[&Path], make: impl FnOnce(&Path)) -> PathBuf {
+    let all = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let newest = files.iter().map(|file| modified(file)).max().unwrap();
+    let folder = all.join(format!("{prefix}{newest}"));
+    let lock = File::create(all.join("made-once.lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    // Not this one: another process may use it already.
+    remove_old(all, |path| path != folder && is_named(path, prefix));
+    if !folder.exists() {
+        let new = all.join("made-once.new");
+        // A test that failed may have left it.
+        let _ = fs::remove_dir_all(&new);
+        fs::create_dir(&new).unwrap();
+        make(&new);
+        fs::rename(&new, &folder).unwrap();
     }
+    folder
 }
 
 fn is_named(path: &Path, begin: &str) -> bool {
