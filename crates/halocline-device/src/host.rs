@@ -32,19 +32,26 @@ pub unsafe fn copy(ops: &[CopyOp], sources: &[*const u8], targets: &[*mut u8]) {
         // accesses it in conflict.
         unsafe {
             match op.is_negated {
-                false => nest(&op.loops, op.cells.as_ref(), op.block, from, to),
+                false => nest(&op.loops, op.cells.as_ref(), op.block, from, to, false),
                 true => negated::copy(op, from, to),
             }
         };
     }
 }
 
-/// Iterates over loops around blocks, or around listed cells of blocks, outermost first.
-unsafe fn nest(loops: &[Loop], cells: Option<&Indexed>, block: usize, from: *const u8, to: *mut u8) {
+/// Iterates over loops around blocks, or around listed cells of blocks, outermost first. `is_inner`: within another loop.
+unsafe fn nest(
+    loops: &[Loop],
+    cells: Option<&Indexed>,
+    block: usize,
+    from: *const u8,
+    to: *mut u8,
+    is_inner: bool,
+) {
     // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
     unsafe {
         match (loops, cells) {
-            ([first, rest @ ..], _) => outer_loop(first, rest, cells, block, from, to),
+            ([first, rest @ ..], _) => outer_loop((first, rest), cells, block, from, to, is_inner),
             ([], Some(cells)) => listed(&ONCE, cells, &cells.runs, block, from, to),
             ([], None) => block_of(from, to, block),
         }
@@ -53,23 +60,29 @@ unsafe fn nest(loops: &[Loop], cells: Option<&Indexed>, block: usize, from: *con
 
 /// Iterates over one loop and the loops within it.
 unsafe fn outer_loop(
-    outer: &Loop,
-    loops: &[Loop],
+    (outer, loops): (&Loop, &[Loop]),
     cells: Option<&Indexed>,
     block: usize,
     from: *const u8,
     to: *mut u8,
+    is_inner: bool,
 ) {
     // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
     unsafe {
         match (loops, cells) {
             ([], Some(cells)) => listed(outer, cells, &cells.runs, block, from, to),
+            ([], None) if is_inner && block <= SMALL && are_apart(outer) => ahead(*outer, block, from, to),
             ([], None) => strided(*outer, block, from, to),
             ([pair], None) if pair.count == 2 => pairs(*outer, *pair, block, from, to),
-            ([few], None) if few.count <= FEW && block <= SMALL => few_blocks(*outer, *few, block, from, to),
+            ([few], None) if few.count <= FEW && block <= SMALL => {
+                few_blocks(*outer, *few, block, from, to, is_inner)
+            }
+            ([long], None) if is_inner && (3..=FEW).contains(&outer.count) && block <= SMALL => {
+                few_blocks(*long, *outer, block, from, to, is_inner);
+            }
             _ => {
                 for (from, to) in steps(outer, from, to) {
-                    nest(loops, cells, block, from, to);
+                    nest(loops, cells, block, from, to, true);
                 }
             }
         }
@@ -185,12 +198,15 @@ const ROWS: usize = 32;
 const SMALL: usize = 32;
 
 /// Copies a loop of few steps within a long one, as of the columns of a narrow halo.
-unsafe fn few_blocks(outer: Loop, few: Loop, block: usize, from: *const u8, to: *mut u8) {
+/// Within another loop, as of levels, the rows are often not in the cache: they are prefetched.
+unsafe fn few_blocks(outer: Loop, few: Loop, block: usize, from: *const u8, to: *mut u8, is_inner: bool) {
     macro_rules! unrolled {
         ($($count:literal)*) => {
-            match (block, few.count) {
-                $((4, $count) => unrolled_by::<4, $count>(outer, few, from, to),
-                (8, $count) => unrolled_by::<8, $count>(outer, few, from, to),)*
+            match (block, few.count, is_inner) {
+                $((4, $count, false) => unrolled_by::<4, $count, 0>(outer, few, from, to),
+                (8, $count, false) => unrolled_by::<8, $count, 0>(outer, few, from, to),
+                (4, $count, true) => unrolled_by::<4, $count, AHEAD>(outer, few, from, to),
+                (8, $count, true) => unrolled_by::<8, $count, AHEAD>(outer, few, from, to),)*
                 _ => by_columns(outer, few, block, from, to),
             }
         };
@@ -199,15 +215,21 @@ unsafe fn few_blocks(outer: Loop, few: Loop, block: usize, from: *const u8, to: 
     unsafe { unrolled!(3 4 5 6 7 8) }
 }
 
-/// Copies `K` blocks at every step, without a loop over them.
+/// Steps ahead whose cache lines are prefetched.
+const AHEAD: isize = 12;
+
+/// Copies `K` blocks at every step, without a loop over them, and prefetches those of a later step.
 #[inline(never)]
-unsafe fn unrolled_by<const N: usize, const K: usize>(
+unsafe fn unrolled_by<const N: usize, const K: usize, const AHEAD: isize>(
     l: Loop,
     few: Loop,
     mut from: *const u8,
     mut to: *mut u8,
 ) {
     for _ in 0..l.count {
+        if AHEAD > 0 {
+            prefetch_both(from.wrapping_offset(AHEAD * l.source), to.wrapping_offset(AHEAD * l.target));
+        }
         let mut blocks = [[0; N]; K];
         for (at, block) in (0..).zip(&mut blocks) {
             // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
@@ -220,6 +242,35 @@ unsafe fn unrolled_by<const N: usize, const K: usize>(
         from = from.wrapping_offset(l.source);
         to = to.wrapping_offset(l.target);
     }
+}
+
+/// Whether the steps of a loop are on cache lines of their own, at both ends.
+fn are_apart(l: &Loop) -> bool {
+    l.source.unsigned_abs() >= 64 && l.target.unsigned_abs() >= 64
+}
+
+/// Copies a small block at every step, and prefetches those of a later step.
+unsafe fn ahead(l: Loop, block: usize, from: *const u8, to: *mut u8) {
+    // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
+    by_block!(block, N => unsafe { unrolled_by::<N, 1, AHEAD>(l, ONCE, from, to) }, unsafe {
+        strided(l, block, from, to)
+    });
+}
+
+/// Prefetches a cache line to be read and one to be written.
+#[inline(always)]
+fn prefetch_both(from: *const u8, to: *mut u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch accesses nothing and never faults.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(from.cast());
+            _mm_prefetch::<_MM_HINT_ET0>(to.cast_const().cast());
+        }
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    let _ = (from, to);
 }
 
 /// Copies loops of few steps within a long one: the long one becomes the inner one, since each

@@ -50,7 +50,7 @@ unsafe fn nested_cells(cells: &Indexed, runs: &[CellRun], block: usize, from: *c
         let (each, source, target) = loop_of(run, cells);
         for (from, to) in steps(&each, from.wrapping_offset(source), to.wrapping_offset(target)) {
             // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
-            unsafe { nest(&cells.inner, None, block, from, to) };
+            unsafe { nest(&cells.inner, None, block, from, to, false) };
         }
     }
 }

@@ -78,7 +78,7 @@ unsafe fn stream_loop(
         unsafe {
             if fit > 0 {
                 let some = Loop { count: fit, ..*outer };
-                out.append(fit * bytes, |to| outer_loop(&some, loops, cells, block, from, to));
+                out.append(fit * bytes, |to| outer_loop((&some, loops), cells, block, from, to, false));
             } else {
                 stream(loops, cells, block, from, out);
             }

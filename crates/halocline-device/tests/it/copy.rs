@@ -2,7 +2,7 @@
 
 use crate::arrays::{Case, boxes, listed, made_in, runs, transfer};
 use halocline_device::host;
-use halocline_plan::copy::{CellLayout, End, copy_op, copy_op_of_two};
+use halocline_plan::copy::{CellLayout, CopyOp, End, Loop, copy_op, copy_op_of_two};
 use halocline_plan::{BoxCells, Cells, DomainShape, ElementType, Layout};
 use proptest::prelude::*;
 
@@ -235,4 +235,51 @@ fn two_faces_in_one_operation_move_as_in_two() {
         }
     }
     assert!(joined >= 6, "{joined}");
+}
+
+/// Loops of few steps in or around a long one, within levels or alone, forwards and backwards, beside a copy block by block.
+#[test]
+fn narrow_edges_are_copied_as_block_by_block() {
+    const BYTES: usize = 1 << 15;
+    let source: Vec<u8> = (0..BYTES).map(|at| (at * 7 + at / 251) as u8).collect();
+    for (block, is_negated) in [(1, false), (4, false), (8, false), (8, true), (12, false), (24, false)] {
+        for few in 2..=9 {
+            for (sign, levels) in [(1, 1), (-1, 1), (1, 3), (-1, 3)] {
+                // A block lies on a line of its own, or beside the next one of the few.
+                let rows = Loop { count: 17, source: 256, target: 256 * sign };
+                let (wide, dense) = (17 * 256, block as isize);
+                let columns = Loop { count: few, source: dense, target: dense * sign };
+                let turned = [
+                    Loop { count: 17, source: 256, target: dense * sign },
+                    Loop { count: few, source: dense, target: 448 },
+                ];
+                for mut loops in [
+                    vec![rows, columns],
+                    vec![columns, rows],
+                    turned.to_vec(),
+                    turned.iter().rev().copied().collect(),
+                ] {
+                    if levels > 1 {
+                        loops.insert(0, Loop { count: levels, source: wide, target: wide });
+                    }
+                    let mut op = CopyOp::of_bytes(0, 0, block);
+                    op.loops = loops;
+                    (op.element, op.is_negated) = (ElementType::F64, is_negated);
+                    // Room for steps backwards.
+                    (op.source_offset, op.target_offset) = (0, 8192);
+                    let (mut copied, mut expected) = (vec![0_u8; BYTES], vec![0_u8; BYTES]);
+                    op.for_each_block(|from, to, bytes| {
+                        let (from, to) = (from as usize, to as usize);
+                        expected[to..to + bytes].copy_from_slice(&source[from..from + bytes]);
+                        expected[to + bytes - 1] ^= if is_negated { 0x80 } else { 0 };
+                    });
+                    // SAFETY: `for_each_block` has checked that all blocks lie within both arrays, which nothing else uses.
+                    unsafe {
+                        host::copy(std::slice::from_ref(&op), &[source.as_ptr()], &[copied.as_mut_ptr()])
+                    };
+                    assert!(copied == expected, "{op:?}");
+                }
+            }
+        }
+    }
 }
