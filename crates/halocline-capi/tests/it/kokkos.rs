@@ -4,7 +4,6 @@ use crate::install::{build_examples, installed};
 use crate::programs::{halocline, launched_by, over_mpi_prints};
 use crate::toolchain::{CLANGPP, CPP, Compiler, here, succeeds};
 use std::ffi::OsStr;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
