@@ -1,6 +1,6 @@
 //! One side of a staged link: its memory, the layout of chunks and flags in it, and the host's progress.
 
-use super::{BySet, FlagSet, LINE};
+use super::{BySet, FlagSet, LINE, POISON};
 use crate::link::SLOTS;
 use halocline_comm::{Borrowed, Communicator, Endpoint};
 use halocline_device::{Address, Memory};
@@ -114,6 +114,13 @@ impl Stage {
         self.memory.at(chunk * LINE)
     }
 
+    /// Whether a chunk is packed. A failure may poison the word meanwhile, since in operations of the other direction streams wait for it.
+    pub(super) fn is_packed(&self, epoch: u64, chunk: usize) -> bool {
+        // SAFETY: the word lies in pinned memory, where streams, tables and atomic operations alone write it.
+        let packed = unsafe { self.memory.load(chunk * LINE) };
+        (epoch..POISON).contains(&packed)
+    }
+
     pub(crate) fn sent(&self) -> Address {
         self.memory.at(SENT)
     }
@@ -204,8 +211,26 @@ pub(crate) fn chunks(bytes: usize, least: usize) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use halocline_device::sim::{Options, explore};
 
     const CHUNK: usize = 4 << 20;
+
+    #[test]
+    fn a_poisoned_chunk_is_not_packed() {
+        explore(0..1, &Options::default(), |world| {
+            let device = world.device(0).expect("a device");
+            let memory = device.allocate_pinned(Stage::WORDS + Stage::slots(64)).expect("memory");
+            let stage = Stage::new((0, 1, true), (memory, None), 64, BySet::new(1, std::iter::empty()));
+            let is_packed = |word: u64| {
+                // SAFETY: a word of the stage, which nothing else uses.
+                unsafe { stage.memory.store(LINE, word) };
+                stage.is_packed(7, 1)
+            };
+            assert_eq!([6, 7, 8].map(is_packed), [false, true, true]);
+            // For an operation that waits for the same word, a failure has ended the wait.
+            assert!(!is_packed(POISON));
+        });
+    }
 
     #[test]
     fn chunks_cover_a_message_in_order_and_are_not_too_many() {

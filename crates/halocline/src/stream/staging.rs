@@ -220,8 +220,7 @@ impl Scheduled {
         range: &Range<usize>,
     ) -> Result<bool, Broken> {
         let (epoch, chunk) = at;
-        // SAFETY: the word lies in pinned memory, where streams, tables and atomic operations alone write it.
-        if unsafe { stage.memory.load(chunk * LINE) } < epoch {
+        if !stage.is_packed(epoch, chunk) {
             return Ok(false);
         }
         let (place, tag) = (stage.place(at, range), staging.tag(epoch, chunk));
