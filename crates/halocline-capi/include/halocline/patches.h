@@ -141,8 +141,8 @@ halocline_status halocline_patch_grid_seams(halocline_patch_grid grid, halocline
 /* Frees a grid. Decompositions of it stay valid. */
 halocline_status halocline_patch_grid_free(halocline_patch_grid *grid);
 
-/* Cuts the patches into the fewest blocks for each rank with which no rank has more than 1.05 times the mean number of cells, each patch
- * with the shortest cuts. If no number of blocks up to 12 for each rank balances so well, ranks may differ more. Domains are
+/* Cuts the patches into blocks: 1 for each rank, or 2, and so on, until no rank has more than 1.05 times the mean number of cells. Each
+ * patch has short cuts. If no number of blocks up to 12 for each rank balances so well, ranks may differ more. Domains are
  * numbered patch by patch, in row-major order within each, and dealt out to the ranks in turn. Errors: 0 ranks; more ranks than cells, or
  * more than 2^32 - 1; of a grid of more than 2^32 - 1 cells also hardly fewer ranks, if no numbers of blocks are found. */
 halocline_status halocline_patch_decompose(halocline_patch_grid grid, size_t ranks,

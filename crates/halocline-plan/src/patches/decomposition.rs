@@ -59,12 +59,25 @@ pub struct PatchBlock {
     pub extents: [usize; 2],
 }
 
+/// How many blocks a patch has, beside its share by its cells. Fewer have shorter cuts, but may not balance.
+#[derive(Clone, Copy)]
+enum Number {
+    UpToOneMore,
+    Share,
+    OneMore,
+}
+
+impl Number {
+    const ALL: [Self; 3] = [Self::UpToOneMore, Self::Share, Self::OneMore];
+}
+
 impl PatchGrid {
-    /// Cuts the patches into blocks for so many ranks: into the fewest blocks for each rank with which no rank has more than 1.05
-    /// times the mean number of cells. Patches have blocks in proportion to their cells, each those with the shortest cuts.
+    /// Cuts the patches into blocks for so many ranks. It tries 1 block for each rank, then 2, and so on up to 12 (some ranks may have
+    /// one more), until no rank has more than 1.05 times the mean number of cells. Patches have blocks in proportion to their cells, each
+    /// with short cuts. If no number balances so well, the square of 1.05 takes its place, then its cube, and so on.
     ///
-    /// All blocks of a patch count as its largest one. If no number up to 12 for each rank balances so well, the square of 1.05 takes its
-    /// place, then its cube, and so on.
+    /// All blocks of a patch count as its largest one. So numbers that balance only by blocks of different sizes are not found, nor numbers
+    /// that differ between patches of one size. [`PatchGrid::decompose_into`] takes any.
     ///
     /// Errors: 0 ranks, more than 2^32 - 1 of them, or more ranks than cells. Of a grid of more than 2^32 - 1 cells also hardly fewer
     /// ranks, if no numbers of blocks are found.
@@ -81,11 +94,12 @@ impl PatchGrid {
             return Err(PatternError::TooManyDomains { ranks, domains_per_rank: 1, most });
         }
         let mut best: Option<(f64, PatchDecomposition)> = None;
-        let attempts =
+        let numbers =
             (1..=POWERS).flat_map(|power| (1..=BLOCKS_PER_RANK).map(move |per_rank| (power, per_rank)));
-        for (power, per_rank) in attempts {
+        let attempts = numbers.flat_map(|numbers| Number::ALL.map(|number| (numbers, number)));
+        for ((power, per_rank), number) in attempts {
             let limit = IMBALANCE.powi(power);
-            let Some(cut) = self.cut_with(ranks, per_rank, limit, all) else { continue };
+            let Some(cut) = self.cut_with(ranks, (per_rank, number), limit, all) else { continue };
             let imbalance = cut.imbalance();
             if imbalance <= limit {
                 return Ok(cut);
@@ -140,7 +154,13 @@ impl PatchGrid {
 
     /// Blocks so small that a rank with `per_rank` of them has at most `limit` times the mean of cells, of which there are `all`. `None`
     /// if that takes more blocks.
-    fn cut_with(&self, ranks: usize, per_rank: usize, limit: f64, all: usize) -> Option<PatchDecomposition> {
+    fn cut_with(
+        &self,
+        ranks: usize,
+        (per_rank, number): (usize, Number),
+        limit: f64,
+        all: usize,
+    ) -> Option<PatchDecomposition> {
         let domains = ranks.saturating_mul(per_rank);
         let largest = (limit * all as f64 / domains as f64) as usize;
         if largest == 0 || all / largest > MAX_DOMAINS {
@@ -152,9 +172,12 @@ impl PatchGrid {
         for &extents in &self.patches {
             let cells = (extents[0] * extents[1]) as u128;
             // Blocks in proportion to the cells. One block for each rank: together as many blocks as ranks.
-            let numbers = match per_rank {
-                1 => [share(before + cells) - share(before); 2],
-                _ => [1, share(cells) + 1],
+            let numbers = match (per_rank, number) {
+                (1, Number::UpToOneMore) => [share(before + cells) - share(before); 2],
+                (1, _) => return None,
+                (_, Number::UpToOneMore) => [1, share(cells) + 1],
+                (_, Number::Share) => [share(cells); 2],
+                (_, Number::OneMore) => [share(cells) + 1; 2],
             };
             before += cells;
             let numbers = numbers.map(|number| number.min(MAX_DOMAINS as u128) as usize);
@@ -402,7 +425,12 @@ mod tests {
             (48, 4, 12),
             (48, 5, 24),
             (48, 6, 6),
+            (48, 7, 48),
             (48, 9, 18),
+            (48, 10, 30),
+            (48, 14, 42),
+            (48, 15, 30),
+            (48, 21, 42),
             (96, 24, 24),
         ] {
             let cut = PatchGrid::cubed_sphere(n).and_then(|tiles| tiles.decompose(ranks)).expect("blocks");
