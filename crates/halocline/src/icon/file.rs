@@ -32,6 +32,10 @@ impl NetcdfFile {
     }
 
     pub(super) fn of(path: &Path, storage: DynStorage) -> Result<Self, IconGridError> {
+        if let Some(stated) = stated_bytes(&storage).filter(|&stated| stated > storage.len()) {
+            let reason = format!("it states {stated} bytes, but has {}: it is cut off", storage.len());
+            return Err(IconGridError::File { path: path.into(), reason: reason.into() });
+        }
         let options = NcOpenOptions { max_read_bytes: MOST_BYTES, ..NcOpenOptions::default() };
         let file = NcFile::from_storage_with_options(storage, options);
         Ok(Self { path: path.into(), file: file.map_err(|error| unreadable(path, &error))? })
@@ -91,6 +95,24 @@ fn storage(path: &Path) -> io::Result<DynStorage> {
     }
     let storage = FileStorage::from_file(File::open(path)?).map_err(io::Error::other)?;
     Ok(Arc::new(storage))
+}
+
+/// The bytes that a file of NetCDF-4 states for itself: the end-of-file address of its superblock (HDF5 File Format Specification, II.A).
+/// Classic files state none.
+fn stated_bytes(storage: &DynStorage) -> Option<u64> {
+    let head = storage.read_range(0, storage.len().min(64) as usize).ok()?;
+    let head: &[u8] = head.as_ref();
+    // The version says where the sizes of addresses and the end lie: behind the addresses of the base and of one more.
+    let (size, base) = match head.strip_prefix(b"\x89HDF\r\n\x1a\n")?.first()? {
+        0 => (13, 24),
+        1 => (13, 28),
+        _ => (9, 12),
+    };
+    let word = |at: usize| head.get(at..at + 8)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    if *head.get(size)? != 8 {
+        return None;
+    }
+    word(base + 16)?.checked_add(word(base)?)
 }
 
 fn unreadable(path: &Path, error: &dyn std::error::Error) -> IconGridError {

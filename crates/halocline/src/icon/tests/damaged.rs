@@ -275,6 +275,18 @@ fn files_that_end_early_are_refused() {
     }
 }
 
+/// Whatever is read from it.
+#[test]
+fn a_netcdf_4_file_that_is_shorter_than_it_states_is_refused() {
+    let [.., Seed { file, .. }] = seeds();
+    for end in [file.len() - 1, file.len() * 9 / 10, 64] {
+        let error = open(file[..end].to_vec()).expect_err("a file that is cut off");
+        let text = error.to_string();
+        assert!(text.contains(&format!("has {end}: it is cut off")), "{text}");
+    }
+    assert!(open(file).is_ok());
+}
+
 #[test]
 fn damaged_files_do_not_panic() {
     const ROUNDS: usize = 200;
