@@ -58,7 +58,7 @@ const WRONG: usize = 7;
 impl Gpu {
     /// The GPU with an ordinal.
     pub fn new(ordinal: u32) -> Result<Self, DeviceError> {
-        let driver = Arc::new(CudaDriver::open(ordinal)?);
+        let driver = CudaDriver::open(ordinal)?;
         let compiled =
             Compiler::load_for(driver.version()?)?.compile("gpus.cu", KERNELS, &[], driver.capability()?)?;
         let module = Module::load(&driver, &compiled)?;

@@ -9,9 +9,9 @@ use crate::driver::{Address, Connection, Driver, MemorySpace, Priority, RawEvent
 use crate::error::DeviceError;
 use crate::remote::DeviceId;
 use std::any::Any;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`.
 const NATIVE_ATOMICS: c_int = 3;
@@ -89,8 +89,19 @@ impl CudaDriver {
         (result == code::SUCCESS).then_some(if atomics == 0 { Connection::Pcie } else { Connection::NvLink })
     }
 
-    /// Opens a GPU. Blocks for a second or so the first time in a process, while CUDA makes the context.
-    pub fn open(ordinal: u32) -> Result<Self, DeviceError> {
+    /// The open GPU, which all of the process share, or opens it. That blocks for a second or so, while CUDA makes the context.
+    pub fn open(ordinal: u32) -> Result<Arc<Self>, DeviceError> {
+        static OPEN: Mutex<BTreeMap<u32, Weak<CudaDriver>>> = Mutex::new(BTreeMap::new());
+        let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = all.get(&ordinal).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        let opened = Arc::new(Self::new(ordinal)?);
+        all.insert(ordinal, Arc::downgrade(&opened));
+        Ok(opened)
+    }
+
+    fn new(ordinal: u32) -> Result<Self, DeviceError> {
         let api = api()?;
         let primary = Primary::retain(api, ordinal)?;
         let device = primary.device;

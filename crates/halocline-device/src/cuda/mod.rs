@@ -51,7 +51,6 @@ pub use remote::provider;
 use crate::device::Device;
 use crate::error::DeviceError;
 use std::ffi::c_char;
-use std::sync::Arc;
 
 /// Joins files to one source, whose errors name these files and their lines.
 macro_rules! joined {
@@ -74,7 +73,7 @@ pub const LIST_KERNELS: &str = joined!["lists/split.cuh", "lists/jobs.cuh", "lis
 
 /// The GPU with an ordinal (as `CUDA_VISIBLE_DEVICES` leaves them, from 0). May block for a second, the first time.
 pub fn device(ordinal: u32) -> Result<Device, DeviceError> {
-    Ok(Device::new(Arc::new(CudaDriver::open(ordinal)?)))
+    Ok(Device::new(CudaDriver::open(ordinal)?))
 }
 
 fn name_of(api: &api::Api, device: i32) -> String {

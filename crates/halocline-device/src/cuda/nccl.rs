@@ -164,7 +164,7 @@ struct Part {
 pub(super) fn messages(ordinal: u32) -> Result<Arc<dyn MessageLibrary>, DeviceError> {
     let functions =
         Functions::of_process().map_err(|why| DeviceError::NoMessages { device: ordinal, why })?;
-    Ok(Arc::new(OfGpu { gpu: Arc::new(CudaDriver::open(ordinal)?), functions }))
+    Ok(Arc::new(OfGpu { gpu: CudaDriver::open(ordinal)?, functions }))
 }
 
 impl OfGpu {

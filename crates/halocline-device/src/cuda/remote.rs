@@ -60,7 +60,7 @@ pub fn provider(ordinal: u32) -> Result<Arc<dyn Provider>, DeviceError> {
 }
 
 struct CudaMemory {
-    driver: CudaDriver,
+    driver: Arc<CudaDriver>,
     id: DeviceId,
     opened: Mutex<Table>,
 }

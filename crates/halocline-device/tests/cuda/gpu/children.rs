@@ -9,7 +9,6 @@ use halocline_device::cuda::CudaDriver;
 use halocline_device::{DeviceError, Priority, Signal, TablePart, ValueOp};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const WAITING: &str = "child-waiting";
@@ -69,7 +68,7 @@ pub fn queues(_: &Rig) -> Outcome {
 
 /// Reports whether a stream advances beside twelve that wait for it. The host releases them after a second.
 fn waits_of_many() -> Outcome {
-    let device = halocline_device::Device::new(Arc::new(CudaDriver::open(0)?));
+    let device = halocline_device::Device::new(CudaDriver::open(0)?);
     let streams = (0..13).map(|_| device.stream(Priority::Highest)).collect::<Result<Vec<_>, _>>()?;
     let (word, begin) = (device.allocate_pinned(8)?, Instant::now());
     let (last, waiting) = streams.split_last().expect("there are some");

@@ -59,7 +59,7 @@ const KERNELS: &str = include_str!("kernels.cu");
 
 impl Gpu {
     fn new(ordinal: u32) -> Result<Self, DeviceError> {
-        let driver = Arc::new(CudaDriver::open(ordinal)?);
+        let driver = CudaDriver::open(ordinal)?;
         let compiled = Compiler::load_for(driver.version()?)?.compile(
             "kernels.cu",
             KERNELS,
