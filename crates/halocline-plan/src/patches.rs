@@ -149,7 +149,7 @@ impl PatchGrid {
                 return Err(PatchError::CornerAxis { axis }.into());
             }
             if !self.has_corner_filled_by(corners) {
-                return Err(PatchError::NoThreePatchCorners { patches: self.patches.len() }.into());
+                return Err(PatchError::NoThreePatchCorners.into());
             }
         }
         self.corners = corners;

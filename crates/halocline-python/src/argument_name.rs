@@ -80,7 +80,7 @@ fn of_patches(error: &PatchError) -> String {
         E::Places { .. } | E::NotHeld { .. } | E::TooManyPlaces { .. } => "quantity".to_owned(),
         E::NoSuchTile { .. } => "tile".to_owned(),
         E::OutsideOfTile { .. } => "along".to_owned(),
-        E::CornerAxis { .. } | E::NoThreePatchCorners { .. } => "axis".to_owned(),
+        E::CornerAxis { .. } | E::NoThreePatchCorners => "axis".to_owned(),
         // Of a grid with a name the extents are given, of others the patches.
         _ => "patches".to_owned(),
     }

@@ -109,12 +109,9 @@ pub enum PatchError {
     },
     /// Three-tile corners asked for where all corners have a diagonal neighbour.
     #[error(
-        "no corner of the {patches} patches is one of three patches; leave corners open (`Corners::Open`)"
+        "the grid has no corner of three patches with cells behind it; leave its corners open, as they are"
     )]
-    NoThreePatchCorners {
-        /// Number of patches.
-        patches: usize,
-    },
+    NoThreePatchCorners,
     /// An axis that patches do not have.
     #[error("corners filled through axis {axis}; patches have axes 0 and 1")]
     CornerAxis {

@@ -102,6 +102,9 @@ impl Way {
     }
 }
 
+/// Beyond all coordinates.
+const END: i64 = i64::MAX / 4;
+
 impl Resolver<'_> {
     /// The sources of all values of a rectangle that have an owner. Values that own themselves have the identity
     /// as view.
@@ -136,13 +139,12 @@ impl Resolver<'_> {
     /// Splits a rectangle where the source's axes change their zone in the view that is followed.
     fn resolve(&self, target: Rectangle, way: &Way, found: &mut Vec<Source>) -> Result<(), Limit> {
         let view = way.last();
-        let axes = [0, 1].map(|axis| self.zones(&view, axis, target[axis]));
-        for (one, first) in &axes[0] {
-            for (other, second) in &axes[1] {
+        for (one, first) in self.zones(&view, 0, target[0]) {
+            for (other, second) in self.zones(&view, 1, target[1]) {
                 let mut zones = [Zone::Nowhere; 2];
-                zones[view.map.source_axis(0)] = *first;
-                zones[view.map.source_axis(1)] = *second;
-                self.follow([*one, *other], zones, way, found)?;
+                zones[view.map.source_axis(0)] = first;
+                zones[view.map.source_axis(1)] = second;
+                self.follow([one, other], zones, way, found)?;
             }
         }
         Ok(())
@@ -282,8 +284,8 @@ impl Resolver<'_> {
     /// side, the view through that one. `None` if they are behind a corner, or if parts of the rectangle differ.
     fn normal(&self, mut view: View, target: &Rectangle) -> Option<View> {
         for _ in 0..MOST_SEAMS {
-            let zones = [0, 1].map(|axis| self.zones(&view, axis, target[axis]));
-            if zones.iter().any(|zones| zones.len() != 1) {
+            let has_one_zone = |axis: usize| self.zones(&view, axis, target[axis]).nth(1).is_none();
+            if !(has_one_zone(0) && has_one_zone(1)) {
                 // Split by the caller when it follows this view.
                 return Some(view);
             }
@@ -364,8 +366,10 @@ impl Resolver<'_> {
     fn zones_of(&self, view: &View, target: &Rectangle) -> [Zone; 2] {
         let mut zones = [Zone::Nowhere; 2];
         for axis in 0..2 {
-            let first = Span::new(target[axis].start, target[axis].start + 1);
-            zones[view.map.source_axis(axis)] = self.zones(view, axis, first)[0].1;
+            let own = self.quantity.places[self.component][axis].first();
+            let first = view.at(axis, 2 * target[axis].start + own);
+            let zone = self.bounds(view, axis).into_iter().find(|(end, _)| first < *end);
+            zones[view.map.source_axis(axis)] = zone.map_or(Zone::Nowhere, |(_, zone)| zone);
         }
         zones
     }
@@ -374,47 +378,47 @@ impl Resolver<'_> {
         self.grid.crossing(PatchSide { patch: view.patch, axis, is_high })
     }
 
-    /// Splits values along an axis of the target by the zones of the source.
-    fn zones(&self, view: &View, axis: usize, values: Span) -> Vec<(Span, Zone)> {
+    /// The zones along the source's axis that an axis of the target is, ascending, each with the first coordinate of the next one. Some
+    /// may be empty.
+    fn bounds(&self, view: &View, axis: usize) -> [(i64, Zone); 5] {
         let along = view.map.source_axis(axis);
-        let own = self.quantity.places[self.component][axis].first();
         let (_, places) = self.component_of(view);
         let count = places[along].count(self.grid.patches[view.patch][along]) as i64;
-        // Each bound is the first coordinate of the next zone.
-        let mut bounds = Vec::with_capacity(4);
-        match self.crossing(view, along, false) {
+        let [before, low] = match self.crossing(view, along, false) {
             Some(Crossing { line, .. }) => {
-                bounds.push((line, Zone::Behind { is_high: false }));
-                bounds.push((line + 1, Zone::On { is_high: false }));
+                [(line, Zone::Behind { is_high: false }), (line + 1, Zone::On { is_high: false })]
             }
-            None => bounds.push((places[along].first(), Zone::Nowhere)),
-        }
-        match self.crossing(view, along, true) {
-            Some(Crossing { line, .. }) => {
-                bounds.push((line, Zone::Within));
-                bounds.push((line + 1, Zone::On { is_high: true }));
-                bounds.push((i64::MAX / 4, Zone::Behind { is_high: true }));
-            }
+            None => [(places[along].first(), Zone::Nowhere); 2],
+        };
+        let [within, high, behind] = match self.crossing(view, along, true) {
+            Some(Crossing { line, .. }) => [
+                (line, Zone::Within),
+                (line + 1, Zone::On { is_high: true }),
+                (END, Zone::Behind { is_high: true }),
+            ],
             None => {
-                bounds.push((2 * count - 1 + places[along].first(), Zone::Within));
-                bounds.push((i64::MAX / 4, Zone::Nowhere));
+                let last = (2 * count - 1 + places[along].first(), Zone::Within);
+                [last, last, (END, Zone::Nowhere)]
             }
-        }
-        let mut begin = i64::MIN / 4;
-        let mut found = Vec::with_capacity(bounds.len());
-        for (end, zone) in bounds {
+        };
+        [before, low, within, high, behind]
+    }
+
+    /// Splits values along an axis of the target by the zones of the source.
+    fn zones(&self, view: &View, axis: usize, values: Span) -> impl Iterator<Item = (Span, Zone)> + use<> {
+        let own = self.quantity.places[self.component][axis].first();
+        let (offset, is_flipped) = (view.offset[axis], view.map.flipped[axis]);
+        let mut begin = -END;
+        self.bounds(view, axis).into_iter().filter_map(move |(end, zone)| {
             // The target's coordinates for those of the source from `begin` to below `end`.
-            let (first, last) = match view.map.flipped[axis] {
-                false => (begin - view.offset[axis], end - 1 - view.offset[axis]),
-                true => (view.offset[axis] - (end - 1), view.offset[axis] - begin),
+            let (first, last) = match is_flipped {
+                false => (begin - offset, end - 1 - offset),
+                true => (offset - (end - 1), offset - begin),
             };
+            begin = end;
             let span = Span::new((first - own + 1).div_euclid(2), (last - own).div_euclid(2) + 1);
             let span = span.intersection(values);
-            if !span.is_empty() {
-                found.push((span, zone));
-            }
-            begin = end;
-        }
-        found
+            (!span.is_empty()).then_some((span, zone))
+        })
     }
 }

@@ -2,6 +2,7 @@
 //! cell, the geometry of the sphere, the loops of NEMO.
 
 mod agreement;
+mod analytic;
 mod geometry;
 mod nemo;
 mod orbits;

@@ -137,8 +137,8 @@ fn one_row_is_not_folded_at_both_sides() {
 fn corners_are_filled_only_where_three_patches_meet() {
     refused_patches!(
         PatchGrid::latitude_longitude([4, 6]).and_then(|grid| grid.corners(Corners::ThroughAxis(0))),
-        PatchError::NoThreePatchCorners { .. },
-        "no corner of the 1 patches is one of three patches; leave corners open (`Corners::Open`)",
+        PatchError::NoThreePatchCorners,
+        "the grid has no corner of three patches with cells behind it; leave its corners open, as they are",
     );
     refused_patches!(
         PatchGrid::cubed_sphere(4).and_then(|grid| grid.corners(Corners::ThroughAxis(2))),
@@ -152,8 +152,8 @@ fn corners_are_filled_only_where_three_patches_meet() {
     for axis in [0, 1] {
         refused_patches!(
             grid(&[[3, 3]; 3], &arms).and_then(|grid| grid.corners(Corners::ThroughAxis(axis))),
-            PatchError::NoThreePatchCorners { .. },
-            "no corner of the 3 patches is one of three patches; leave corners open (`Corners::Open`)",
+            PatchError::NoThreePatchCorners,
+            "the grid has no corner of three patches with cells behind it; leave its corners open, as they are",
         );
     }
     // Joined at their ends, too, the arms make it a corner of three patches.
