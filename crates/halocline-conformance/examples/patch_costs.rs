@@ -111,11 +111,18 @@ fn rate(edge: &Edge, n: usize, levels: usize) -> Result<f64, Box<dyn Error>> {
     Ok(ops[0].bytes() as f64 / seconds / 1e9)
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let turn = |swapped, flipped| AxisMap { swapped, flipped };
-    let edge = |name, map, is_negated, extent| Edge { name, map, is_negated, extent };
-    let (along, across) = ([96, 3], [3, 96]);
-    let edges = [
+fn turn(swapped: bool, flipped: [bool; 2]) -> AxisMap {
+    AxisMap { swapped, flipped }
+}
+
+fn edge(name: &'static str, map: AxisMap, is_negated: bool, extent: [usize; 2]) -> Edge {
+    Edge { name, map, is_negated, extent }
+}
+
+/// Edges of a tile of 96 x 96 cells that are so many cells wide: five that become columns, and five that become rows.
+fn edges(width: usize) -> [Edge; 10] {
+    let (along, across) = ([96, width], [width, 96]);
+    [
         edge("columns to columns", AxisMap::IDENTITY, false, along),
         edge("rows to columns, a quarter turn right", turn(true, [true, false]), false, along),
         edge("columns to columns, flipped", turn(false, [true, true]), false, along),
@@ -126,13 +133,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         edge("rows to rows, flipped", turn(false, [true, true]), false, across),
         edge("columns to rows, negated", turn(true, [false, true]), true, across),
         edge("rows to rows, flipped and negated", turn(false, [true, true]), true, across),
-    ];
-    for levels in [80, 1] {
+    ]
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    for (levels, width) in [(80, 3), (1, 3), (1, 2), (1, 1)] {
         println!(
-            "edges of 3 x 96 cells, {levels} levels of 8 bytes: GB/s, and time of the first of its kind"
+            "edges of {width} x 96 cells, {levels} levels of 8 bytes: GB/s, and time of the first of its kind"
         );
         let mut first = 0.0;
-        for (at, edge) in edges.iter().enumerate() {
+        for (at, edge) in edges(width).iter().enumerate() {
             let rate = rate(edge, 96, levels)?;
             first = if at % 5 == 0 { rate } else { first };
             println!("{:>40} {rate:>8.2} {:>6.2}", edge.name, first / rate);

@@ -78,10 +78,10 @@ pub(super) struct GridArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) plot_halos: Option<PathBuf>,
     /// The component of a staggered vector that `--plot-halos` draws: 0 or 1 [default: 0]
-    #[arg(long, value_name = "C", requires = "plot_halos", value_parser = clap::value_parser!(u8).range(..=1))]
+    #[arg(long, value_name = "C", requires = "plot_halos", allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(..=1))]
     pub(super) component: Option<u8>,
     /// Fill halo cells behind corners at which three patches meet: through the side of this axis, 0 or 1, then into the third patch
-    #[arg(long, value_name = "AXIS", value_parser = clap::value_parser!(u8).range(..=1))]
+    #[arg(long, value_name = "AXIS", allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(..=1))]
     pub(super) corners: Option<u8>,
     /// Fields exchanged together
     #[arg(long, value_name = "F", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1024))]

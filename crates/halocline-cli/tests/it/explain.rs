@@ -196,7 +196,11 @@ fn invalid_explanations_are_refused_with_the_reason() {
         ("--grid 8x8 --ranks 4 --plot t.png", 2, "8x8 is a regular grid; leave them out"),
         ("--grid 8x8 --ranks 4 --plot-halos t.png", 2, "8x8 is a regular grid; leave them out"),
         ("--grid cubed:4 --ranks 6 --plot-halos t.pdf", 1, "a plot is a PNG or SVG file"),
-        ("--grid cubed:64 --ranks 6 --plot-halos t.svg", 2, "no room for so many cells; draw a coarser grid"),
+        (
+            "--grid cubed:64 --ranks 6 --plot-halos t.svg",
+            2,
+            "no room for so many cells; draw a grid of fewer cells",
+        ),
         (
             "--grid cubed:4 --ranks 6 --quantity corners --component 1 --plot-halos t.svg",
             2,
@@ -208,7 +212,22 @@ fn invalid_explanations_are_refused_with_the_reason() {
             "2 is not in 0..=1",
         ),
         ("--grid cubed:4 --ranks 6 --corners 2", 2, "2 is not in 0..=1"),
-        ("--grid latlon:4x8 --ranks 1 --corners 0", 2, "no corner of the 1 patches is one of three patches"),
+        ("--grid cubed:4 --ranks 6 --corners -1", 2, "-1 is not in 0..=1"),
+        (
+            "--grid cubed:4 --ranks 6 --quantity c-grid --component -1 --plot-halos t.svg",
+            2,
+            "-1 is not in 0..=1",
+        ),
+        (
+            "--grid cubed:4 --ranks 6 --plot t.svg --plot-halos t.svg",
+            2,
+            "two plots are to be written to t.svg; give each its own file",
+        ),
+        (
+            "--grid latlon:4x8 --ranks 1 --corners 0",
+            2,
+            "the grid has no corner of three patches with cells behind it",
+        ),
         ("--grid 8x8 --ranks 4 --corners 0", 2, "are for grids of patches"),
         ("--grid 8x8 --ranks 4 --quantity corners", 2, "are for grids of patches"),
         ("--grid cubed:x --ranks 1", 2, "\"cubed:x\" is no grid; give numbers above 0"),

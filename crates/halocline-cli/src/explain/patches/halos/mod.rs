@@ -39,6 +39,13 @@ struct Component {
     is_negated: bool,
 }
 
+impl Component {
+    /// Its sign and name, such as `−v1`.
+    fn name(self) -> String {
+        format!("{}v{}", if self.is_negated { "\u{2212}" } else { "" }, self.number)
+    }
+}
+
 /// The values that an exchange fills, for each patch as a whole, and what they copy.
 #[derive(Debug)]
 struct HaloMap {
@@ -159,8 +166,8 @@ impl Shown {
         let Self { layout, grid, width, .. } = self;
         Sheet::new(grid, *width, self.place()).ok_or_else(|| {
             CommandError::usage(format!(
-                "`--plot-halos` of {layout} with a halo of {width}: a picture has no room for so many cells; draw a coarser grid, \
-                 such as cubed:3, or a narrower halo"
+                "`--plot-halos` of {layout} with a halo of {width}: a picture has no room for so many cells; draw a grid of fewer \
+                 cells, or a narrower halo"
             ))
         })
     }

@@ -21,6 +21,7 @@ const HALF: i32 = 16;
 const TURNING: RGBColor = RGBColor(200, 30, 30);
 const PLAIN: Rgb = [236, 236, 240];
 const LINE: i32 = 13;
+const MINUS: &str = "\u{2212}";
 
 pub(super) struct HaloPicture {
     layout: PatchLayout,
@@ -54,8 +55,51 @@ impl HaloPicture {
             return self.is_inside(patch, cell).then(|| self.name(patch, cell));
         };
         let name = self.name(source.patch, source.cell);
-        let is_negated = self.is_vector() && source.components.iter().all(|component| component.is_negated);
-        Some(if is_negated { format!("\u{2212}{name}") } else { name })
+        Some(match (self.is_negated(source), self.patches()) {
+            (false, _) => name,
+            (true, 1) => format!("{MINUS}({name})"),
+            (true, _) => format!("{MINUS}{name}"),
+        })
+    }
+
+    fn is_negated(&self, source: &Source) -> bool {
+        self.is_vector() && source.components.iter().all(|component| component.is_negated)
+    }
+
+    /// What is written below a name: the component that the only one of a picture copies, if it is the other one; what both copy in a
+    /// corner, where no note stands beside, unless the sign of the name says it.
+    pub(super) fn line_below(&self, patch: usize, cell: Cell) -> Option<String> {
+        let counts = self.map.counts(patch);
+        let is_corner = (0..2).all(|axis| !(0..counts[axis]).contains(&cell[axis]));
+        let source = self.map.sources[patch].get(&cell)?;
+        match (&self.map.components[..], &source.components[..]) {
+            ([own], [copied]) => (copied.number != *own).then(|| format!("v{}", copied.number)),
+            (_, [one, other]) => {
+                let is_as_here = one.number == 0 && one.is_negated == other.is_negated;
+                (is_corner && !is_as_here).then(|| format!("{} {}", one.name(), other.name()))
+            }
+            _ => None,
+        }
+    }
+
+    fn has_lines_below(&self) -> bool {
+        (0..self.patches()).any(|patch| self.cells(patch).any(|cell| self.line_below(patch, cell).is_some()))
+    }
+
+    /// What the marks of vectors mean.
+    fn legend_of_components(&self) -> String {
+        let mut marks = match self.map.components.len() {
+            0 => return String::new(),
+            1 => format!("{MINUS}: it changes its sign."),
+            _ => format!("{MINUS}: both change their sign."),
+        };
+        if self.has_lines_below() {
+            marks += match self.map.components.len() {
+                1 => " Below a name: the component that is copied, if it is the other one.",
+                _ => " In corners, below a name: what v0 and v1 copy.",
+            };
+        }
+        format!(" v0, v1: the components towards the next row and column. {marks}")
     }
 
     fn is_inside(&self, patch: usize, cell: Cell) -> bool {
@@ -85,7 +129,7 @@ impl HaloPicture {
     }
 
     /// The size of letters with which all labels fit their cells.
-    fn letters(&self) -> f64 {
+    pub(super) fn letters(&self) -> f64 {
         let labels = (0..self.patches())
             .flat_map(|patch| self.cells(patch).filter_map(move |cell| self.label(patch, cell)));
         let longest = labels.map(|label| label.chars().count()).max().unwrap_or(1);
@@ -137,15 +181,7 @@ impl HaloPicture {
             false => format!("halo cells, with the name and colour of the cell that each copies. {name}"),
         };
         let mut last = String::from("White: not filled.");
-        last += match self.map.components.len() {
-            0 => "",
-            1 => {
-                " v0: the component towards the next row; v1: towards the next column. \u{2212}: it changes its sign."
-            }
-            _ => {
-                " v0: the component towards the next row; v1: towards the next column. \u{2212}: both change their sign."
-            }
-        };
+        last += &self.legend_of_components();
         if self.has_folds() {
             last += " Red: the points about which the fold turns.";
         }
@@ -173,6 +209,11 @@ impl HaloPicture {
     }
 }
 
+/// Pixels from a name to the line below it.
+pub(super) fn below(letters: f64) -> i32 {
+    letters.ceil() as i32
+}
+
 /// Light colours in a circle, for places from 0 to 1.
 fn of_turn(place: f64) -> Rgb {
     let at = |shift: f64| {
@@ -188,8 +229,7 @@ fn paint([red, green, blue]: Rgb) -> RGBColor {
 
 /// How a component of the patch follows from the components of its source.
 fn component_line(component: usize, source: Component) -> String {
-    let sign = if source.is_negated { "\u{2212}" } else { "" };
-    format!("v{component} = {sign}v{}", source.number)
+    format!("v{component} = {}", source.name())
 }
 
 impl Picture for HaloPicture {
@@ -265,7 +305,13 @@ impl HaloPicture {
             let behind = [(middle.0 - long, middle.1 - high), (middle.0 + long, middle.1 + high)];
             area.draw(&Rectangle::new(behind, self.colour_shown(patch, cell).filled()))?;
         }
-        text(area, &label, middle, letters, HPos::Center)
+        text(area, &label, middle, letters, HPos::Center)?;
+        match self.line_below(patch, cell) {
+            None => Ok(()),
+            Some(line) => {
+                text(area, &line, moved(middle, (0, 1), below(letters)), 0.8 * letters, HPos::Center)
+            }
+        }
     }
 
     /// The axes of what lies behind a side, and the words for it.

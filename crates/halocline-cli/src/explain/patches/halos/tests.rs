@@ -1,7 +1,7 @@
 //! What is drawn in each cell is what an exchange brings there.
 
 use super::super::layout::{PatchLayout, Values};
-use super::picture::HaloPicture;
+use super::picture::{HaloPicture, below};
 use super::places::ValuePlace;
 use super::sheet::Sheet;
 use super::{Cell, HaloMap, Shown};
@@ -84,12 +84,35 @@ fn picture(shown: &Shown) -> HaloPicture {
     HaloPicture::new(shown.layout, HaloMap::new(shown).unwrap(), shown.sheet().unwrap())
 }
 
+/// What is written below a name: the component of the value, if the picture shows the other one alone; what both of a vector copy in a
+/// corner, unless both keep their place and have the same sign.
+fn line_below(
+    picture: &HaloPicture,
+    patch: usize,
+    [row, column]: Cell,
+    of: impl Fn(usize) -> Option<f64>,
+) -> Option<String> {
+    if let [own] = picture.map.components[..] {
+        let (number, ..) = meaning(of(own)?);
+        return (number != own).then(|| format!("v{number}"));
+    }
+    let values = [of(0)?, of(1)?];
+    let [rows, columns] = picture.map.counts(patch);
+    let is_corner = !(0..rows).contains(&row) && !(0..columns).contains(&column);
+    let words = values.map(|value| {
+        let sign = if value < 0.0 { "\u{2212}" } else { "" };
+        format!("{sign}v{}", meaning(value).0)
+    });
+    let is_plain = matches!([&words[0][..], &words[1][..]], ["v0", "v1"] | ["\u{2212}v0", "\u{2212}v1"]);
+    (is_corner && !is_plain).then(|| words.join(" "))
+}
+
 /// Compares all texts in the squares of values with values that were exchanged. Returns how many have one.
 fn check(shown: &Shown) -> usize {
     let (picture, found) = (picture(shown), exchanged(shown));
     let (drawn, Shown { layout, grid, .. }) = (texts(&picture), shown);
     let components = picture.map.components.clone();
-    let mut filled = 0;
+    let (mut filled, mut below_names) = (0, 0);
     for patch in 0..grid.extents().len() {
         for cell in picture.cells(patch) {
             let of = |component| found.get(&(component, patch, cell)).copied();
@@ -97,16 +120,23 @@ fn check(shown: &Shown) -> usize {
                 let (_, patch, [row, column]) = meaning(value);
                 let is_negated = !components.is_empty()
                     && components.iter().all(|&component| of(component).is_some_and(|value| value < 0.0));
-                let sign = if is_negated { "\u{2212}" } else { "" };
-                match grid.extents().len() {
-                    1 => format!("{sign}{row},{column}"),
-                    _ => format!("{sign}{patch}.{row}{column}"),
+                match (grid.extents().len(), is_negated) {
+                    (1, false) => format!("{row},{column}"),
+                    (1, true) => format!("\u{2212}({row},{column})"),
+                    (_, false) => format!("{patch}.{row}{column}"),
+                    (_, true) => format!("\u{2212}{patch}.{row}{column}"),
                 }
             });
             filled += usize::from(expected.is_some());
             let [one, other] = picture.sheet.rectangle(patch, picture.map.place.square(cell));
-            let shown = drawn.get(&((one.0 + other.0) / 2, (one.1 + other.1) / 2));
+            let middle = ((one.0 + other.0) / 2, (one.1 + other.1) / 2);
+            let shown = drawn.get(&middle);
             assert_eq!(shown, expected.as_ref(), "{layout}, patch {patch}, cell {cell:?}");
+            let expected = line_below(&picture, patch, cell, of);
+            let shown = drawn.get(&(middle.0, middle.1 + below(picture.letters())));
+            let is_line = |text: &&String| text.trim_start_matches('\u{2212}').starts_with('v');
+            assert_eq!(shown.filter(is_line), expected.as_ref(), "{layout}, patch {patch}, cell {cell:?}");
+            below_names += usize::from(expected.is_some());
             if let Some(source) = picture.map.sources[patch].get(&cell) {
                 assert_eq!(
                     source.components.len(),
@@ -123,6 +153,13 @@ fn check(shown: &Shown) -> usize {
         }
     }
     assert!(filled > grid.extents().len() * 8, "{layout}: {filled} cells");
+    // Rows become columns across sides of these two, so that components change their number.
+    let turns = matches!(layout, PatchLayout::Cubed(_) | PatchLayout::LatLonCap(_));
+    let has_lines = match components.len() {
+        1 => turns,
+        components => components == 2 && grid.corner_fill() != Corners::Open,
+    };
+    assert!(below_names > 0 || !has_lines, "{layout}");
     filled
 }
 
