@@ -1,8 +1,9 @@
-"""Exchanges in CUDA graphs that CuPy and PyTorch have captured."""
+"""Exchanges and reduces in CUDA graphs that CuPy and PyTorch have captured."""
 
 import libraries
 import numpy as np
 import pytest
+from test_reduce_on_gpus import Case as OfReduces
 from test_scheduled import Case
 
 import halocline as hc
@@ -79,6 +80,49 @@ def test_graphs_and_calls_take_turns(together, main_engine, inline):
             case.check(LAUNCHES)
             del launch
             return f"{mine.name}, inline {inline}: {LAUNCHES} exchanges"
+
+    together(rank)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("inline", [False, True])
+def test_reduces_in_graphs_and_calls_have_the_bits_of_the_host(together, main_engine, inline, keep):
+    of_gpus(main_engine)
+
+    def on_the_host(case):
+        copy = np.array(case.begin)
+        halo = hc.HaloExchange(case.comm, [(case.pattern, copy)], deadline=20)
+        for _ in range(LAUNCHES):
+            copy += case.begin
+            halo.reduce("sum", keep=keep)
+            halo.exchange()
+        return copy
+
+    def rank(comm):
+        mine = main_engine(comm.rank)
+        with mine.here():
+            case = OfReduces(comm, mine, 7)
+            halo = hc.HaloExchange(comm, [(case.pattern, case.field)], inline=inline, deadline=20)
+            expected = on_the_host(case)
+            if libraries.gpus() < comm.size:
+                return "SKIPPED: ranks share a GPU"
+            if any(path == "message" for _, _, path in halo.links):
+                return "SKIPPED: a graph holds no messages"
+            current, given = stream_of(mine)
+            with current:
+
+                def step():
+                    mine.add(case.field, case.other)
+                    halo.schedule_reduce("sum", given, keep=keep).schedule_wait(given)
+                    halo.schedule_exchange(given).schedule_wait(given)
+
+                launch = captured(mine, given, step)
+                for count in range(LAUNCHES):
+                    # The ranks take turns, too.
+                    (launch if (count + comm.rank) % 2 else step)()
+            case.check(expected)
+            del launch
+            return f"{mine.name}, inline {inline}, keep {keep}: {LAUNCHES} reduces and exchanges"
 
     together(rank)
 
