@@ -20,6 +20,7 @@ use halocline::device::cuda;
 use halocline::{ElementType, Field, Layout};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 use std::borrow::Cow;
 use std::ptr::NonNull;
@@ -79,10 +80,16 @@ pub(crate) fn library_of(
     Ok(libraries.iter().find(is_in).copied())
 }
 
+/// The modules that are imported. Kept, since an import of `sys` takes longer than all else that is asked of an array.
+fn modules(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let find = || Ok(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind());
+    MODULES.get_or_try_init(py, find).map(|modules| modules.bind(py))
+}
+
 /// Whether an object is an instance of a class of a module. False if the module is not imported.
 pub(crate) fn is_instance(object: &Bound<'_, PyAny>, module: &str, class: &str) -> PyResult<bool> {
-    let modules = object.py().import("sys")?.getattr("modules")?;
-    match modules.cast::<PyDict>()?.get_item(module)? {
+    match modules(object.py())?.get_item(module)? {
         // Another thread may still be importing the module: then the class and its instances do not exist yet.
         Some(module) => module.getattr_opt(class)?.map_or(Ok(false), |class| object.is_instance(&class)),
         None => Ok(false),
@@ -115,13 +122,14 @@ pub(crate) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
 
 fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
     let py = array.py();
-    match library_of(array, &["jax", "jaxlib", "numpy.ma", "numpy"])? {
+    let library = library_of(array, &["jax", "jaxlib", "numpy.ma", "numpy", "cupy"])?;
+    match library {
         Some("numpy.ma") => return Err(masked()),
         None if is_instance(array, "numpy.ma", "MaskedArray")? => return Err(masked()),
         Some("numpy") if is_instance(array, "numpy", "generic")? => {
             return Err(error::type_error("a scalar of NumPy has no memory of its own; give an array"));
         }
-        None | Some("numpy") => {}
+        None | Some("numpy" | "cupy") => {}
         Some(_) => {
             return Err(error::type_error(
                 "arrays of JAX cannot be changed in place; give a NumPy, CuPy or PyTorch array and hand it to JAX \
@@ -133,7 +141,9 @@ fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
         let refused = |error| error::refused(py, error, &format!("the array refuses {name}"));
         array.getattr_opt(name).map_err(refused)
     };
-    if let Some(interface) = interface_of(intern!(py, "__array_interface__"))? {
+    // CuPy's arrays have none, and are no tensors of PyTorch: to ask for that takes as long as all else.
+    let is_of_cupy = library == Some("cupy");
+    if !is_of_cupy && let Some(interface) = interface_of(intern!(py, "__array_interface__"))? {
         return interface::host(array, &interface);
     }
     let described = if let Some(interface) = interface_of(intern!(py, "__cuda_array_interface__"))? {
@@ -145,7 +155,7 @@ fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
     } else {
         return Err(no_array(array)?);
     };
-    Ok(Described { is_tensor: is_tensor(array)?, ..described })
+    Ok(Described { is_tensor: !is_of_cupy && is_tensor(array)?, ..described })
 }
 
 fn masked() -> PyErr {
