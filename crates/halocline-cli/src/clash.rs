@@ -20,10 +20,11 @@ impl<'a> Named<'a> {
 }
 
 /// Refuses an output that is the same file as an input or as another output, by whatever path. Call it before anything is written.
-pub(crate) fn check(inputs: &[Named<'_>], outputs: &[Named<'_>]) -> Result<(), CommandError> {
+pub(crate) fn check(inputs: &[Option<Named<'_>>], outputs: &[Option<Named<'_>>]) -> Result<(), CommandError> {
     for (at, output) in outputs.iter().enumerate() {
+        let Some(output) = output else { continue };
         let Some(place) = Place::of(output.path) else { continue };
-        let mut others = inputs.iter().chain(&outputs[..at]);
+        let mut others = inputs.iter().chain(&outputs[..at]).flatten();
         if let Some(other) = others.find(|other| Place::of(other.path).as_ref() == Some(&place)) {
             let text = |named: &Named<'_>| format!("{} {}", named.option, named.path.display());
             return Err(CommandError::SameFile {
@@ -74,9 +75,8 @@ mod tests {
 
     fn refused(folder: &Path, input: &str, outputs: [&str; 2]) -> Option<String> {
         let [input, trace, plot] = [input, outputs[0], outputs[1]].map(|name| folder.join(name));
-        let named = |option, path| Named { option, path };
-        let outputs = [named("--trace", trace.as_path()), named("--plot", plot.as_path())];
-        check(&[named("--csv", &input)], &outputs).err().map(|error| error.to_string())
+        let outputs = [Named::new("--trace", Some(&trace)), Named::new("--plot", Some(&plot)), None];
+        check(&[None, Named::new("--csv", Some(&input))], &outputs).err().map(|error| error.to_string())
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::rigid_lid;
 use super::simulation::{Outcome, simulate};
 use super::state::Case;
 use super::verify::{gather, verify};
+use crate::clash::{self, Named};
 use crate::costs::Costs;
 use crate::device::{Gpu, Kind};
 use crate::error::CommandError;
@@ -40,6 +41,11 @@ pub(crate) fn run(args: &OceanArgs, json: bool) -> Result<u8, CommandError> {
 fn check(args: &OceanArgs, ranks: usize, nodes: usize) -> Result<(), CommandError> {
     model::check_ranks(ranks, nodes)?;
     args.device.find()?;
+    let plot = Named::new("--plot", plot_path(args));
+    clash::check(
+        &[],
+        &[plot, Named::new("--save", args.save.as_deref()), Named::new("--trace", args.trace.path())],
+    )?;
     args.trace.check()?;
     if let Some(path) = &args.save {
         file::check(path).map_err(CommandError::file("write the temperature to", path))?;

@@ -52,21 +52,10 @@ pub(crate) fn kind(path: &Path) -> Result<Kind, CommandError> {
     }
 }
 
-/// Refuses files of a kind that is not drawn, files that cannot be written, and one file for two plots. To be called before the
-/// work that a plot shows.
+/// Refuses files of a kind that is not drawn and files that cannot be written. To be called before the work
+/// that a plot shows.
 pub(crate) fn check<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), CommandError> {
-    let mut before = Vec::new();
-    for path in paths {
-        kind(path).and_then(|_| check_file(path))?;
-        if before.contains(&path) {
-            return Err(CommandError::usage(format!(
-                "two plots are to be written to {}; give each its own file",
-                path.display()
-            )));
-        }
-        before.push(path);
-    }
-    Ok(())
+    paths.into_iter().try_for_each(|path| kind(path).and_then(|_| check_file(path)))
 }
 
 /// Refuses a file that is not named as a PNG image, or cannot be written. To be called before the work that the plot shows.
@@ -192,8 +181,6 @@ mod tests {
         let within = |name: &str| folder.path().join(name);
         assert!(check(&[within("a.png"), within("b.SVG")]).is_ok());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a check leaves files behind");
-        let twice = check(&[within("a.png"), within("a.png")]).unwrap_err().to_string();
-        assert!(twice.starts_with("two plots are to be written to "), "{twice}");
         assert!(check(&[within("a.pdf")]).unwrap_err().to_string().contains(".svg"));
         assert!(matches!(check(&[within("none/a.png")]), Err(CommandError::File { .. })));
     }

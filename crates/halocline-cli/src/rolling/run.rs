@@ -61,12 +61,10 @@ fn check(args: &RollingArgs, ranks: usize) -> Result<(), CommandError> {
 impl RollingArgs {
     /// Refuses an output that is the input or another output.
     fn files_differ(&self) -> Result<(), CommandError> {
-        let inputs = [("--csv", self.csv.as_deref()), ("--parquet", self.parquet.as_deref())];
-        let outputs = [("--plot", self.plot()), ("--trace", self.trace.path())];
-        let [inputs, outputs] = [inputs, outputs].map(|files| {
-            files.into_iter().filter_map(|(option, path)| Named::new(option, path)).collect::<Vec<_>>()
-        });
-        clash::check(&inputs, &outputs)
+        clash::check(
+            &[Named::new("--csv", self.csv.as_deref()), Named::new("--parquet", self.parquet.as_deref())],
+            &[Named::new("--plot", self.plot()), Named::new("--trace", self.trace.path())],
+        )
     }
 
     pub(super) fn source(&self) -> Source {

@@ -34,6 +34,14 @@ pub(super) enum GridChoice {
 }
 
 impl GridChoice {
+    /// The file that holds the grid.
+    pub(super) fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File { path } | Self::TripolarFile { path } => Some(path),
+            Self::Cubed { .. } | Self::Icosahedral { .. } | Self::Tripolar { .. } => None,
+        }
+    }
+
     fn checked(self) -> Result<Self, SphereError> {
         match self {
             Self::Cubed { n } if !CUBED.contains(&n) => Err(SphereError::Cubed { n }),

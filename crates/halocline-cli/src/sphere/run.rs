@@ -11,6 +11,7 @@ use super::problem::Problem;
 use super::report::Report;
 use super::simulation::{Outcome, Steps, simulate};
 use super::verify::verify;
+use crate::clash::{self, Named};
 use crate::costs::Costs;
 use crate::error::CommandError;
 use crate::info::plural;
@@ -72,6 +73,8 @@ fn check(args: &SphereArgs, ranks: usize) -> Result<(), CommandError> {
     }
     let what = format!("the {cells} cells of {} take", args.grid);
     ranks::check_memory(args.ranks.transport, ranks, each, (&what, "use a smaller grid"))?;
+    let outputs = [Named::new("--plot", plot_path(args)), Named::new("--trace", args.trace.path())];
+    clash::check(&[Named::new("--grid", args.grid.file())], &outputs)?;
     args.trace.check()?;
     plot_path(args).map_or(Ok(()), crate::plot::check_png)
 }

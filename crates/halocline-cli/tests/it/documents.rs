@@ -168,15 +168,18 @@ fn options_in_documents_exist() {
     assert!(tried > 20, "only {tried} commands were found");
 }
 
-/// The pictures of halos, whose commands stand below them. `HALOCLINE_BLESS=1` writes them again.
+/// The pictures of patches and of halos, whose commands stand beside them. `HALOCLINE_BLESS=1` writes them again.
 #[test]
-fn pictures_of_halos_are_those_that_their_commands_draw() {
+fn pictures_of_grids_are_those_that_their_commands_draw() {
     let (pictures, folder) = (root().join("docs/pictures"), tempfile::tempdir().unwrap());
     let mut drawn = 0;
     for page in pages() {
         for line in page.commands() {
             let Some(arguments) = arguments(line.trim()) else { continue };
-            let Some(option) = arguments.iter().position(|word| *word == "--plot-halos") else { continue };
+            let draws = |word: &&str| ["--plot", "--plot-halos"].contains(word);
+            let Some(option) = arguments.iter().position(draws).filter(|_| arguments[0] == "explain") else {
+                continue;
+            };
             let name = arguments[option + 1];
             if !page.links().contains(&format!("pictures/{name}")) {
                 continue;
@@ -197,7 +200,7 @@ fn pictures_of_halos_are_those_that_their_commands_draw() {
             drawn += 1;
         }
     }
-    assert_eq!(drawn, 12, "cubed sphere (5), both folds, V, U and F points, poles, lat-lon-cap");
+    assert_eq!(drawn, 13, "cubed sphere (6), both folds, V, U and F points, poles, lat-lon-cap");
 }
 
 #[test]

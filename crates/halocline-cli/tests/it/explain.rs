@@ -219,9 +219,9 @@ fn invalid_explanations_are_refused_with_the_reason() {
             "-1 is not in 0..=1",
         ),
         (
-            "--grid cubed:4 --ranks 6 --plot t.svg --plot-halos t.svg",
+            "--grid cubed:4 --ranks 6 --plot t.svg --plot-halos ./t.svg",
             2,
-            "two plots are to be written to t.svg; give each its own file",
+            "`--plot-halos ./t.svg` and `--plot t.svg` are the same file",
         ),
         (
             "--grid latlon:4x8 --ranks 1 --corners 0",

@@ -66,6 +66,11 @@ fn a_file_that_is_no_grid_is_refused() {
         ("--grid tripolar:cut.nc", 1, "cut.nc"),
         ("--grid tripolar:orca2.nc --ranks 26641", 2, "26641 ranks for the 26640 cells of the grid"),
         ("--grid tripolar:orca2.nc --angle 3", 2, "but on a tripolar grid heat spreads; leave it out"),
+        (
+            "--grid tripolar:orca2.nc --trace ./orca2.nc",
+            2,
+            "`--trace ./orca2.nc` and `--grid orca2.nc` are the same file",
+        ),
     ] {
         let error = SPHERE.refusal(directory.path(), &format!("{args} --no-plot"), code);
         assert!(error.contains(message) && error.lines().count() == 1, "{args}: {error}");
@@ -182,6 +187,7 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
         ("--grid cubed:4 --ranks 97", 2, "97 ranks for the 96 cells of the grid"),
         ("--ranks 0", 2, "0 ranks; give at least one"),
         ("--plot globe.svg", 2, "it is a PNG image; give a name that ends in .png"),
+        ("--plot a.png --trace ./a.png", 2, "`--trace ./a.png` and `--plot a.png` are the same file"),
         ("--plot nowhere/globe.png", 1, "cannot write the plot to nowhere/globe.png: "),
     ] {
         let error = SPHERE.refusal(directory.path(), args, code);

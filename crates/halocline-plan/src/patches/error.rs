@@ -88,7 +88,7 @@ pub enum PatchError {
     },
     /// A fold or a pole whose other axis is not periodic.
     #[error(
-        "{side} {}, but axis {} of the patch is not periodic; join its two sides (`Seam::join`)",
+        "{side} {}, but axis {} of the patch is not periodic; join its two sides with each other, not reversed (`Seam::join`)",
         folds(*.is_pole), 1 - .side.axis
     )]
     OpenFold {

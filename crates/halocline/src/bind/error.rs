@@ -123,7 +123,8 @@ pub enum BindError {
     },
     /// Domains of one rank bind different numbers of fields.
     #[error(
-        "{domain} of pattern {pattern} binds {fields} fields, {other} binds {other_fields}; every domain of a pattern needs as many"
+        "{domain} of pattern {pattern} binds {fields} fields, {other} binds {other_fields}; give every domain of a \
+         pattern, and every component of a vector, as many; components of another pattern do not count"
     )]
     DomainFields {
         /// Which pattern, counted in the order of the bind.

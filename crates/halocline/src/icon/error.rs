@@ -17,7 +17,7 @@ use std::path::Path;
 #[non_exhaustive]
 pub enum IconGridError {
     /// The file cannot be read, or is no NetCDF file.
-    #[error("cannot read {}: {reason}; give a grid file of ICON in NetCDF", path.display())]
+    #[error("cannot read {}: {reason}; give a whole, undamaged grid file of ICON in NetCDF", path.display())]
     File {
         /// The file.
         path: Box<Path>,

@@ -13,6 +13,7 @@ pub(super) use layout::{PatchLayout, Values};
 use super::args::GridArgs;
 use super::traffic::{MOST_RANKS, Traffic};
 use super::{bound, report as tables};
+use crate::clash::{self, Named};
 use crate::error::CommandError;
 use crate::info::plural;
 use crate::options::{self, Periodic};
@@ -40,6 +41,10 @@ pub(super) fn run(args: &GridArgs, layout: PatchLayout, json: bool) -> Result<u8
             "`--periodic` with {layout}, whose patches are joined by seams; leave it out"
         )));
     }
+    clash::check(
+        &[],
+        &[Named::new("--plot", args.plot.as_deref()), Named::new("--plot-halos", args.plot_halos.as_deref())],
+    )?;
     plot::check(args.plot.iter().chain(&args.plot_halos))?;
     if args.plot_halos.is_some() {
         halos::Shown::new(args, layout)?.check()?;

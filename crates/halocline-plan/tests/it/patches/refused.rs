@@ -113,7 +113,7 @@ fn folds_and_poles_need_an_even_number_of_cells_around() {
         grid(&[[4, 6]], &[Seam::pole(PatchSide::low(0, 0))]),
         PatchError::OpenFold { .. },
         "the low side of axis 0 of patch 0 is a pole, but axis 1 of the patch is not periodic; join its two \
-         sides (`Seam::join`)",
+         sides with each other, not reversed (`Seam::join`)",
     );
     assert!(grid(&[[4, 6]], &[around(), Seam::pole(PatchSide::low(0, 0))]).is_ok());
 }

@@ -29,7 +29,7 @@ fn files_that_are_no_grids_are_refused() {
     let missing = error("no-such-file.nc");
     assert_eq!(
         missing,
-        "cannot read no-such-file.nc: No such file or directory (os error 2); give a grid file of ICON in NetCDF"
+        "cannot read no-such-file.nc: No such file or directory (os error 2); give a whole, undamaged grid file of ICON in NetCDF"
     );
     assert!(error("src").contains("it is no regular file"), "{}", error("src"));
     // A device without an end.
