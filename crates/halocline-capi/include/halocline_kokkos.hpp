@@ -213,7 +213,9 @@ class array : public field {
     const View without_memory(pointer(nullptr), shape);
     for (std::size_t at = 0; at < rank; at++) {
       if (without_memory.extent(at) != extents[at]) {
-        throw error(HALOCLINE_ERROR_ARGUMENT, "the type of the view fixes another extent, or cannot count as many elements");
+        throw error(HALOCLINE_ERROR_ARGUMENT,
+                    "axis " + std::to_string(at) + " is to have " + std::to_string(extents[at]) + " elements, and the type of the view makes it " +
+                        std::to_string(without_memory.extent(at)) + "; use a view whose extents are set at run time");
       }
     }
     if constexpr (std::is_same<typename View::memory_space, Kokkos::HostSpace>::value) {

@@ -24,7 +24,7 @@ if(NOT TARGET Halocline::halocline)
   list(TRANSFORM halocline_fortran PREPEND "${Halocline_PREFIX}/share/halocline/")
   # One of the sources of the Fortran modules is C.
   get_property(halocline_languages GLOBAL PROPERTY ENABLED_LANGUAGES)
-  if("Fortran" IN_LIST halocline_languages AND NOT "C" IN_LIST halocline_languages)
+  if(NOT "C" IN_LIST halocline_languages)
     enable_language(C)
   endif()
   add_library(Halocline::fortran INTERFACE IMPORTED)

@@ -174,7 +174,10 @@ impl<K: Kind> Handle<K> {
     #[inline(always)]
     pub(crate) fn pin(self) -> Result<Pinned<K>, Refusal> {
         match TABLE.pin(self.0) {
-            Some(pin) if pin.get().and_then(K::of).is_some() => Ok(Pinned(pin, PhantomData)),
+            // A made-up number may name the slot of an object by another kind.
+            Some(pin) if self.is_of_kind() && pin.get().and_then(K::of).is_some() => {
+                Ok(Pinned(pin, PhantomData))
+            }
             _ => Err(self.refused()),
         }
     }

@@ -152,7 +152,12 @@ extern "C" fn halocline_partition_counts(
     capacity: Capacity,
     count: OutPtr<'_, usize>,
 ) -> Status {
-    call(|| store(&partition.pin()?.counts(), (counts, capacity), count, "counts"))
+    call(|| {
+        let partition = partition.pin()?;
+        // As many as the program has named ranks, which may have been few bytes.
+        crate::pointer::check_room::<usize>(partition.ranks(), "counts")?;
+        store(&partition.counts(), (counts, capacity), count, "counts")
+    })
 }
 
 /// The rank of each cell of a partition.

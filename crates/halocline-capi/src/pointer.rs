@@ -148,6 +148,13 @@ pub(crate) fn copied<T: Copy>(array: &[T], name: &str) -> Result<Vec<T>, Refusal
     Ok(copy)
 }
 
+/// Refuses a list of so many elements that there is no memory for it.
+pub(crate) fn check_room<T>(count: usize, name: &str) -> Result<(), Refusal> {
+    Vec::<T>::new().try_reserve_exact(count).map_err(|_| {
+        Refusal::new(Status::MEMORY, format!("out of memory: {name} has {count} elements; use fewer ranks"))
+    })
+}
+
 /// How many elements lists of C have in all, by where each begins. Places that are none are refused before the lists are read.
 pub(crate) fn entries(offsets: &[usize]) -> Result<usize, Refusal> {
     let fall = offsets.windows(2).position(|pair| pair[1] < pair[0]);

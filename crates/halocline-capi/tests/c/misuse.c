@@ -54,6 +54,11 @@ static void null_handles_and_pointers(void) {
 static void freed_foreign_and_made_up_handles(void) {
   halocline_halo_exchange copy = halo;
   halocline_pending pending;
+  for (uint64_t bits = 1; bits; bits <<= 1) {
+    halocline_halo_exchange made_up = {halo.id ^ bits};
+    TRUE(halocline_exchange(made_up, NULL) == HALOCLINE_ERROR_HANDLE);
+    TRUE(halocline_halo_exchange_free(&made_up) == HALOCLINE_ERROR_HANDLE);
+  }
   OK(halocline_exchange(halo, &pending));
   OK(halocline_wait(pending));
   halocline_pending never_begun = {halo.id, 2};

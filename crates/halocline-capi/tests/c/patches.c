@@ -349,7 +349,7 @@ static void refused_grids(void) {
   REFUSED(WRONG, "set `kind` to HALOCLINE_SEAM_FOLD_CELL, HALOCLINE_SEAM_FOLD_CORNER or HALOCLINE_SEAM_POLE",
           halocline_patch_grid_create(extents, 2, &seam, 1, &grid));
   seam.kind = HALOCLINE_SEAM_POLE;
-  REFUSED(WRONG, "join its two sides (HALOCLINE_SEAM_JOIN)", halocline_patch_grid_create(extents, 2, &seam, 1, &grid));
+  REFUSED(WRONG, "join its two sides with each other, not reversed (HALOCLINE_SEAM_JOIN)", halocline_patch_grid_create(extents, 2, &seam, 1, &grid));
   seam.kind = 5;
   REFUSED(WRONG, "seam 0: kind is 5; set it to HALOCLINE_SEAM_JOIN", halocline_patch_grid_create(extents, 2, &seam, 1, &grid));
   seam.kind = HALOCLINE_SEAM_JOIN, seam.one.is_high = 7;

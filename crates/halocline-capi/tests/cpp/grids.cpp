@@ -110,8 +110,8 @@ static void indices(const hc::comm &comm) {
     }
   }
   TRUE(!pattern.local<2>({-100, 0}));
-  const char *message = "the domain has another number of axes";
-  THROWS(HALOCLINE_ERROR_ARGUMENT, message, domain.shape<3>());
+  THROWS(HALOCLINE_ERROR_ARGUMENT, "the domain has 2 axes, and the shape 3; ask for as many as it has", domain.shape<3>());
+  const char *message = "the domain has 2 axes, and the array ";
   THROWS(HALOCLINE_ERROR_ARGUMENT, message, pattern.global<1>({1}));
   THROWS(HALOCLINE_ERROR_ARGUMENT, message, (pattern.global<3>({1, 1, 1})));
   THROWS(HALOCLINE_ERROR_ARGUMENT, message, pattern.local<1>({0}));

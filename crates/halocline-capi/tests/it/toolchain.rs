@@ -25,7 +25,12 @@ pub(crate) fn archive() -> PathBuf {
     archives.max_by_key(|path| modified(path)).expect("cargo builds the archive with this test")
 }
 
+/// When a file was modified, or the file of a folder that was modified last.
 fn modified(path: &Path) -> u128 {
+    if path.is_dir() {
+        let entries = fs::read_dir(path).unwrap().map(|entry| modified(&entry.unwrap().path()));
+        return entries.max().unwrap_or_default();
+    }
     fs::metadata(path).unwrap().modified().unwrap().duration_since(UNIX_EPOCH).unwrap().as_nanos()
 }
 
@@ -43,7 +48,7 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
-/// The folder that the first test makes of these files. Tests of other processes wait for it, then use it.
+/// The folder that the first test makes of these files and folders. Tests of other processes wait for it, then use it.
 pub(crate) fn made_once(prefix: &str, files: &[&Path], make: impl FnOnce(&Path)) -> PathBuf {
     let all = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let newest = files.iter().map(|file| modified(file)).max().unwrap();

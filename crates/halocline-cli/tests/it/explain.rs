@@ -226,7 +226,7 @@ fn invalid_explanations_are_refused_with_the_reason() {
         (
             "--grid latlon:4x8 --ranks 1 --corners 0",
             2,
-            "the grid has no corner of three patches with cells behind it",
+            "`--corners` with latlon:4x8, which has no corner of three patches",
         ),
         ("--grid 8x8 --ranks 4 --corners 0", 2, "are for grids of patches"),
         ("--grid 8x8 --ranks 4 --quantity corners", 2, "are for grids of patches"),

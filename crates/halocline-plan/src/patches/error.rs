@@ -109,7 +109,7 @@ pub enum PatchError {
     },
     /// Three-tile corners asked for where all corners have a diagonal neighbour.
     #[error(
-        "the grid has no corner of three patches with cells behind it; leave its corners open, as they are"
+        "the grid has no corner of three patches with cells behind it; leave corners open (`Corners::Open`)"
     )]
     NoThreePatchCorners,
     /// An axis that patches do not have.

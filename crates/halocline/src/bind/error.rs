@@ -123,8 +123,8 @@ pub enum BindError {
     },
     /// Domains of one rank bind different numbers of fields.
     #[error(
-        "{domain} of pattern {pattern} binds {fields} fields, {other} binds {other_fields}; give every domain of a \
-         pattern, and every component of a vector, as many; components of another pattern do not count"
+        "{domain} of pattern {pattern} binds {fields} fields, {other} binds {other_fields}; every domain of a \
+         pattern, and of a vector every component, needs as many"
     )]
     DomainFields {
         /// Which pattern, counted in the order of the bind.

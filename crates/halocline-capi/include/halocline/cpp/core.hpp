@@ -31,7 +31,7 @@ inline std::string status_name(halocline_status status) {
 // A call that failed: its message, and the status by which programs tell kinds of errors apart.
 class error : public std::runtime_error {
  public:
-  error(halocline_status status, const char *message) : std::runtime_error(message), status_(status) {}
+  error(halocline_status status, const std::string &message) : std::runtime_error(message), status_(status) {}
 
   // HALOCLINE_ERROR_BUSY, for example.
   halocline_status status() const noexcept { return status_; }

@@ -66,7 +66,8 @@ struct domain {
   template <std::size_t Rank>
   std::array<std::size_t, Rank> shape() const {
     if (Rank != extents.size()) {
-      throw error(HALOCLINE_ERROR_ARGUMENT, "the domain has another number of axes");
+      throw error(HALOCLINE_ERROR_ARGUMENT, "the domain has " + std::to_string(extents.size()) + " axes, and the shape " +
+                                                std::to_string(Rank) + "; ask for as many as it has");
     }
     std::array<std::size_t, Rank> shape{};
     for (std::size_t axis = 0; axis < Rank; axis++) shape[axis] = extents[axis];
@@ -179,7 +180,8 @@ class pattern : public owner<halocline_pattern, halocline_pattern_free> {
     halocline_domain found = HALOCLINE_DOMAIN_INIT;
     check(halocline_pattern_domain(get(), index, &found));
     if (axes != found.axes) {
-      throw error(HALOCLINE_ERROR_ARGUMENT, "the domain has another number of axes");
+      throw error(HALOCLINE_ERROR_ARGUMENT, "the domain has " + std::to_string(found.axes) + " axes, and the array " +
+                                                std::to_string(axes) + "; give one with as many");
     }
   }
 };

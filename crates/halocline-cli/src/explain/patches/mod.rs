@@ -22,7 +22,7 @@ use crate::ranks::{self, RanksArgs, Transport, check_memory};
 use halocline::plan::PatternPlan;
 use halocline::{
     BindOptions, Communicator, Corners, DomainShape, Field, Halo, HaloExchange, Layout, LayoutError,
-    PatchDecomposition, PatchGrid, Pattern, PatternError, Quantity,
+    PatchDecomposition, PatchError, PatchGrid, Pattern, PatternError, Quantity,
 };
 
 /// Fields on a grid of patches that is cut for ranks.
@@ -64,12 +64,15 @@ pub(super) fn run(args: &GridArgs, layout: PatchLayout, json: bool) -> Result<u8
 }
 
 /// The grid with this name, with corners as they are asked for.
-fn grid(args: &GridArgs, layout: PatchLayout) -> Result<PatchGrid, PatternError> {
+fn grid(args: &GridArgs, layout: PatchLayout) -> Result<PatchGrid, CommandError> {
     let grid = layout.grid()?;
-    match args.corners {
-        None => Ok(grid),
-        Some(axis) => grid.corners(Corners::ThroughAxis(axis.into())),
-    }
+    let Some(axis) = args.corners else { return Ok(grid) };
+    grid.corners(Corners::ThroughAxis(axis.into())).map_err(|error| match error {
+        PatternError::Patch(PatchError::NoThreePatchCorners) => CommandError::usage(format!(
+            "`--corners` with {layout}, which has no corner of three patches with cells behind it; leave it out"
+        )),
+        other => other.into(),
+    })
 }
 
 impl<'a> Case<'a> {

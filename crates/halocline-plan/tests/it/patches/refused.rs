@@ -138,7 +138,7 @@ fn corners_are_filled_only_where_three_patches_meet() {
     refused_patches!(
         PatchGrid::latitude_longitude([4, 6]).and_then(|grid| grid.corners(Corners::ThroughAxis(0))),
         PatchError::NoThreePatchCorners,
-        "the grid has no corner of three patches with cells behind it; leave its corners open, as they are",
+        "the grid has no corner of three patches with cells behind it; leave corners open (`Corners::Open`)",
     );
     refused_patches!(
         PatchGrid::cubed_sphere(4).and_then(|grid| grid.corners(Corners::ThroughAxis(2))),
@@ -153,7 +153,7 @@ fn corners_are_filled_only_where_three_patches_meet() {
         refused_patches!(
             grid(&[[3, 3]; 3], &arms).and_then(|grid| grid.corners(Corners::ThroughAxis(axis))),
             PatchError::NoThreePatchCorners,
-            "the grid has no corner of three patches with cells behind it; leave its corners open, as they are",
+            "the grid has no corner of three patches with cells behind it; leave corners open (`Corners::Open`)",
         );
     }
     // Joined at their ends, too, the arms make it a corner of three patches.
