@@ -191,7 +191,7 @@ def test_files_that_are_no_grids_are_refused(tmp_path):
     pytest.importorskip("netCDF4")
     with pytest.raises(hc.HaloValueError, match=r"^path: cannot read .*grid\.nc: No such file"):
         hc.IconGrid(tmp_path / "grid.nc")
-    with pytest.raises(hc.HaloValueError, match=r"^path: cannot read .*: it is no regular file; give a grid file"):
+    with pytest.raises(hc.HaloValueError, match=r"^path: cannot read .*: it is no regular file; give a whole, undamaged grid file"):
         hc.IconGrid(tmp_path)
     (tmp_path / "grid.nc").write_text("no grid")
     with pytest.raises(hc.HaloValueError, match="invalid NetCDF magic bytes; give a whole, undamaged grid file of ICON in NetCDF"):

@@ -275,7 +275,7 @@ def test_a_reduce_adds_what_transfers_bring_to_its_owner_and_clears_it(grid, qua
         (lambda: hc.PatchGrid.tripolar((4, 8), "edge"), "pivot: there is no 'edge'"),
         (lambda: hc.PatchGrid.latitude_longitude((4, 8)).corners_through(0), "use the grid without corners_through"),
         (lambda: hc.PatchGrid([(4, 4)], [("join", *[(0, 0, "low")] * 2)]), "fold it ('fold_cell' or 'fold_corner')"),
-        (lambda: hc.PatchGrid([(4, 4)], [("pole", (0, 0, "low"))]), "join its two sides ('join')"),
+        (lambda: hc.PatchGrid([(4, 4)], [("pole", (0, 0, "low"))]), "join its two sides with each other, not reversed ('join')"),
         (lambda: hc.PatchGrid.cubed_sphere(4).decompose(97), "comm: 97 ranks for patches of 96 cells"),
         (lambda: hc.PatchGrid([(2**16, 2**16)], []).decompose(2**32 - 5), "of each patch (PatchGrid.decompose_into)"),
         (lambda: hc.PatchGrid.cubed_sphere(4).decompose(1).block(6), "domain: there is no 6 of 6 domains"),
@@ -412,10 +412,12 @@ def test_pictures_of_the_guide_name_the_cells_that_an_exchange_copies(picture, g
             if not np.isnan(both).any():
                 assert abs(both[0]) == abs(both[1])
                 number = int(abs(both[0])) - 1
-                cell = f"{number // 100}.{number % 100:02}" if len(grid.shapes) > 1 else f"{number // 10},{number % 10}"
-                names[("\u2212" if max(both) < 0 else "") + cell] += 1
+                is_one = len(grid.shapes) == 1
+                cell = f"{number // 10},{number % 10}" if is_one else f"{number // 100}.{number % 100:02}"
+                negated = f"\u2212({cell})" if is_one else f"\u2212{cell}"
+                names[negated if max(both) < 0 else cell] += 1
     texts = re.findall(r"<text [^>]*>([^<]*)</text>", (PICTURES / f"{picture}-halos.svg").read_text())
-    assert Counter(text for text in texts if re.fullmatch("\u2212?[0-9]+[.,][0-9]+", text)) == names
+    assert Counter(text for text in texts if re.fullmatch(r"\u2212?\(?[0-9]+[.,][0-9]+\)?", text)) == names
 
 
 @pytest.mark.parametrize("axis, corner", [(0, [[121, 111], [120, 110]]), (1, [[210, 211], [200, 201]])])

@@ -141,13 +141,16 @@ fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
         let refused = |error| error::refused(py, error, &format!("the array refuses {name}"));
         array.getattr_opt(name).map_err(refused)
     };
-    // CuPy's arrays have none, and are no tensors of PyTorch: to ask for that takes as long as all else.
+    // CuPy's arrays have no interface of the host, and are no tensors of PyTorch: to ask first takes as long as all else.
     let is_of_cupy = library == Some("cupy");
-    if !is_of_cupy && let Some(interface) = interface_of(intern!(py, "__array_interface__"))? {
+    let host = || interface_of(intern!(py, "__array_interface__"));
+    if !is_of_cupy && let Some(interface) = host()? {
         return interface::host(array, &interface);
     }
     let described = if let Some(interface) = interface_of(intern!(py, "__cuda_array_interface__"))? {
         interface::cuda(array, &interface)?
+    } else if is_of_cupy && let Some(interface) = host()? {
+        return interface::host(array, &interface);
     } else if array.hasattr("__dlpack__")? {
         dlpack::describe(array)?
     } else if let Some(described) = buffer::describe(array)? {
