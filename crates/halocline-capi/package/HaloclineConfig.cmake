@@ -22,7 +22,7 @@ if(NOT TARGET Halocline::halocline)
   set(halocline_fortran halocline.f90 halocline_meshes.f90 halocline_packets.f90 halocline_patches.f90 halocline_programs.f90
     halocline_redistribution.f90 halocline_fortran.c)
   list(TRANSFORM halocline_fortran PREPEND "${Halocline_PREFIX}/share/halocline/")
-  # One of the sources of the Fortran modules is C.
+  # One of the sources of the Fortran modules is C. A project may enable Fortran later.
   get_property(halocline_languages GLOBAL PROPERTY ENABLED_LANGUAGES)
   if(NOT "C" IN_LIST halocline_languages)
     enable_language(C)

@@ -49,7 +49,7 @@ struct Formula<'a> {
     point: &'a dyn Fn([f64; 2]) -> Point,
     /// The components of the rotation's velocity.
     components: &'a dyn Fn([f64; 2]) -> [f64; 2],
-    /// The row from which on nothing is filled: the side behind row 0 is open. None where it is a pole.
+    /// Whether the low side of axis 0 is open, so that nothing is filled behind it. At a pole it is not.
     is_open_below: bool,
 }
 

@@ -51,6 +51,14 @@ def of_gpus(engine):
         pytest.skip("there is no GPU, or no CuPy")
 
 
+def why_not_captured(comm, halo):
+    if libraries.gpus() < comm.size:
+        return "SKIPPED: ranks share a GPU"
+    if any(path == "message" for _, _, path in halo.links):
+        return "SKIPPED: a graph holds no messages"
+    return None
+
+
 @pytest.mark.parametrize("inline", [False, True])
 def test_graphs_and_calls_take_turns(together, main_engine, inline):
     of_gpus(main_engine)
@@ -60,10 +68,8 @@ def test_graphs_and_calls_take_turns(together, main_engine, inline):
         with mine.here():
             case = Case(comm, mine)
             halo = case.bind(inline=inline)
-            if libraries.gpus() < comm.size:
-                return "SKIPPED: ranks share a GPU"
-            if any(path == "message" for _, _, path in halo.links):
-                return "SKIPPED: a graph holds no messages"
+            if why := why_not_captured(comm, halo):
+                return why
             current, given = stream_of(mine)
             with current:
 
@@ -104,10 +110,8 @@ def test_reduces_in_graphs_and_calls_have_the_bits_of_the_host(together, main_en
             case = OfReduces(comm, mine, 7)
             halo = hc.HaloExchange(comm, [(case.pattern, case.field)], inline=inline, deadline=20)
             expected = on_the_host(case)
-            if libraries.gpus() < comm.size:
-                return "SKIPPED: ranks share a GPU"
-            if any(path == "message" for _, _, path in halo.links):
-                return "SKIPPED: a graph holds no messages"
+            if why := why_not_captured(comm, halo):
+                return why
             current, given = stream_of(mine)
             with current:
 
@@ -135,10 +139,8 @@ def test_the_host_cannot_wait_for_a_captured_exchange(together, main_engine):
         with mine.here():
             case = Case(comm, mine)
             halo = case.bind()
-            if libraries.gpus() < comm.size:
-                return "SKIPPED: ranks share a GPU"
-            if any(path == "message" for _, _, path in halo.links):
-                return "SKIPPED: a graph holds no messages"
+            if why := why_not_captured(comm, halo):
+                return why
             current, given = stream_of(mine)
             pending = []
 

@@ -21,6 +21,8 @@ use std::path::Path;
 /// A value by its row and column in a patch. Those of halo values lie outside of the values that the patch holds.
 type Cell = [i64; 2];
 
+const MINUS: &str = "\u{2212}";
+
 /// What a cell copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Source {
@@ -42,7 +44,7 @@ struct Component {
 impl Component {
     /// Its sign and name, such as `−v1`.
     fn name(self) -> String {
-        format!("{}v{}", if self.is_negated { "\u{2212}" } else { "" }, self.number)
+        format!("{}v{}", if self.is_negated { MINUS } else { "" }, self.number)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::layout::PatchLayout;
 use super::super::marks::{Pixel, draw_arrow, moved, on_screen};
 use super::sheet::{MARGIN, Sheet};
-use super::{Cell, Component, HaloMap, Source};
+use super::{Cell, Component, HaloMap, MINUS, Source};
 use crate::info::plural;
 use crate::plot::colour::{Rgb, blend, of_rank};
 use crate::plot::{Area, Drawn, FAINT, INK, Picture, text};
@@ -21,7 +21,6 @@ const HALF: i32 = 16;
 const TURNING: RGBColor = RGBColor(200, 30, 30);
 const PLAIN: Rgb = [236, 236, 240];
 const LINE: i32 = 13;
-const MINUS: &str = "\u{2212}";
 
 pub(super) struct HaloPicture {
     layout: PatchLayout,
