@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* `reserved` of a packet that was given an array of Fortran without a size or with gaps. */
+enum { HALOCLINE_PACKET_UNUSABLE = 0x464f5254 };
+
 /* The most dimensions of a Fortran array; compilers may allow more. */
 enum { MOST_DIMENSIONS = 15 };
 
@@ -231,19 +234,21 @@ halocline_status halocline_fortran_read(halocline_field field, halocline_stream 
   return told(status, read.refused);
 }
 
-/* Stores the memory of an array in a packet: NULL, which the library refuses, if it has no size or gaps. */
-static void store(const CFI_cdesc_t *array, const void **memory, size_t *bytes) {
-  int is_known = unusable(array) == NULL;
-  int is_usable = is_known && (is_contiguous(array) || size_of(array) == 0);
-  *memory = is_usable ? array->base_addr : NULL;
-  *bytes = is_known ? size_of(array) : array->elem_len;
+/* Stores the memory of an array, or marks the packet as one that the library refuses. */
+static void store(const CFI_cdesc_t *array, halocline_packet *packet, const void **memory, size_t *bytes) {
+  if (unusable(array) != NULL || (!is_contiguous(array) && size_of(array) != 0)) {
+    packet->reserved = HALOCLINE_PACKET_UNUSABLE;
+  } else {
+    *memory = array->base_addr;
+    *bytes = size_of(array);
+  }
 }
 
 halocline_packet halocline_fortran_packet(const CFI_cdesc_t *metadata, const CFI_cdesc_t *payload) {
   halocline_packet packet = HALOCLINE_PACKET_INIT;
-  if (metadata != NULL) store(metadata, &packet.metadata, &packet.metadata_bytes);
+  if (metadata != NULL) store(metadata, &packet, &packet.metadata, &packet.metadata_bytes);
   if (payload != NULL) {
-    store(payload, &packet.payload, &packet.payload_bytes);
+    store(payload, &packet, &packet.payload, &packet.payload_bytes);
     packet.has_payload = 1;
   }
   return packet;

@@ -67,6 +67,19 @@ module halocline_packets
     integer(c_int32_t) :: reserved = 0
   end type
 
+  ! An allocator of the program: the c_funlocs of procedures with the interfaces halocline_allocate, halocline_deallocate and
+  ! halocline_release. Any threads call them, several at once.
+  type, bind(c) :: halocline_allocator
+    integer(c_size_t) :: size = 56
+    type(c_funptr) :: allocate = c_null_funptr
+    type(c_funptr) :: deallocate = c_null_funptr
+    type(c_funptr) :: release = c_null_funptr
+    type(c_ptr) :: context = c_null_ptr
+    type(halocline_stream) :: stream
+    integer(c_int32_t) :: space = HALOCLINE_HOST
+    integer(c_int32_t) :: device = 0
+  end type
+
   ! What a resource has allocated.
   type, bind(c) :: halocline_resource_statistics
     integer(c_size_t) :: size = 40
@@ -91,11 +104,29 @@ module halocline_packets
     type(halocline_traffic) :: received
   end type
 
+  ! Callbacks of an allocator. They must not call this library.
+  abstract interface
+    ! Memory of so many bytes, at least 1; c_null_ptr if there is none.
+    function halocline_allocate(context, bytes) bind(c) result(memory)
+      import
+      type(c_ptr), value :: context
+      integer(c_size_t), value :: bytes
+      type(c_ptr) :: memory
+    end function
+
+    ! Takes memory back, with its length.
+    subroutine halocline_deallocate(context, memory, bytes) bind(c)
+      import
+      type(c_ptr), value :: context, memory
+      integer(c_size_t), value :: bytes
+    end subroutine
+  end interface
+
   ! Packets, and where received payloads lie.
   interface
     ! A packet of Fortran arrays of any type and rank, or scalars: `halocline_packet_of(payload=t)`. The call that sends it copies
     ! the metadata. The payload is not copied: it has the attribute target, and stays allocated and unchanged until the operation is
-    ! complete. Both are contiguous; of others the packet is made such that every call refuses it: "payload is NULL".
+    ! complete. Both are contiguous: a call refuses the packet of another array.
     function halocline_packet_of(metadata, payload) bind(c, name="halocline_fortran_packet") result(packet)
       import
       type(*), dimension(..), target, intent(in), optional :: metadata, payload
@@ -141,6 +172,19 @@ module halocline_packets
       import
       integer(c_int32_t), value :: device
       type(halocline_resource), intent(out) :: resource
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_resource_allocator(allocator, resource) bind(c) result(status)
+      import
+      type(halocline_allocator), intent(in) :: allocator
+      type(halocline_resource), intent(out) :: resource
+      integer(c_int32_t) :: status
+    end function
+
+    function halocline_resource_trim(resource) bind(c) result(status)
+      import
+      type(halocline_resource), value :: resource
       integer(c_int32_t) :: status
     end function
 

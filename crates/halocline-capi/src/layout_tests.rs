@@ -47,6 +47,7 @@ layouts! {
     packet_lies_as_in_the_header: crate::packet::PacketOptions = "halocline_packet" { size metadata metadata_bytes payload payload_bytes release context stream has_payload space device reserved }
     contents_lies_as_in_the_header: crate::packet::Contents = "halocline_contents" { size metadata metadata_bytes payload payload_bytes has_payload space device reserved }
     argument_lies_as_in_the_header: crate::program::Argument = "halocline_argument" { base dimensions extents strides origin integer real kind element space device read_only reserved }
+    allocator_lies_as_in_the_header: crate::allocator::AllocatorOptions = "halocline_allocator" { size allocate deallocate release context stream space device }
     resource_statistics_lies_as_in_the_header: crate::memory_resource::Statistics = "halocline_resource_statistics" { size in_use peak allocations spilled }
     traffic_lies_as_in_the_header: crate::packet::TrafficOfRank = "halocline_traffic" { packets metadata host pinned device }
     packet_statistics_lies_as_in_the_header: crate::packet::PacketStatistics = "halocline_packet_statistics" { size rounds sent received }
@@ -82,6 +83,7 @@ options! {
     crate::cells::Cells
     crate::packet::PacketOptions
     crate::packet::Contents
+    crate::allocator::AllocatorOptions
     crate::memory_resource::Statistics
     crate::packet::PacketStatistics
     crate::comm::MappingStatistics

@@ -15,6 +15,8 @@
 mod handle;
 
 #[cfg(not(loom))]
+mod allocator;
+#[cfg(not(loom))]
 mod call;
 #[cfg(not(loom))]
 mod cells;

@@ -73,6 +73,15 @@ extern "C" fn halocline_resource_limited(
     })
 }
 
+/// Frees the idle memory of a resource.
+#[unsafe(no_mangle)]
+extern "C" fn halocline_resource_trim(of: Handle<Resource>) -> Status {
+    call(|| {
+        of.pin()?.trim();
+        Ok(())
+    })
+}
+
 /// `halocline_resource_statistics`.
 #[repr(C)]
 pub(crate) struct Statistics {

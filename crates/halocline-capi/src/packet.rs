@@ -38,6 +38,9 @@ unsafe impl Options for PacketOptions {
     const NAME: &'static str = "halocline_packet";
 }
 
+/// `reserved` of a packet of the Fortran module that was given an array without a size or with gaps.
+const UNUSABLE: i32 = 0x464f_5254;
+
 /// The packet that a struct describes; `None` for null. Takes the payload: the program's function is called once, also if
 /// this or a later step fails.
 pub(crate) fn packet(given: &OptionsPtr<'_, PacketOptions>) -> Result<Option<Packet>, Refusal> {
@@ -58,10 +61,19 @@ pub(crate) fn packet(given: &OptionsPtr<'_, PacketOptions>) -> Result<Option<Pac
     // SAFETY: by the contract of `OptionsPtr` and the header, `metadata` is null or has `metadata_bytes` bytes that may be read
     // until the call ends. Any bytes are a `u8`.
     let metadata = unsafe { array(given.metadata.cast::<u8>(), given.metadata_bytes, "metadata") }?.to_vec();
-    if given.reserved != 0 {
-        return Err(Refusal::argument(
-            "reserved of the packet is not 0; initialise the struct with HALOCLINE_PACKET_INIT",
-        ));
+    match given.reserved {
+        0 => {}
+        UNUSABLE => {
+            return Err(Refusal::argument(
+                "the metadata or the payload of the packet is an array that is not contiguous, not allocated, or of assumed size; \
+                 pass a contiguous array or section with bounds, such as a(1:n), or a copy",
+            ));
+        }
+        _ => {
+            return Err(Refusal::argument(
+                "reserved of the packet is not 0; initialise the struct with HALOCLINE_PACKET_INIT",
+            ));
+        }
     }
     if !options::flag(given.has_payload, "has_payload")? {
         let is_empty = given.payload.is_null() && given.payload_bytes == 0 && given.stream.number() == 0;

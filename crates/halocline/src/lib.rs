@@ -112,8 +112,8 @@ pub use stream::Cut;
 pub use unbound::PatternLinks;
 
 pub use halocline_comm::memory_resource::{
-    Buffer, DeviceMemory, HostMemory, Limited, MemoryError, MemoryKind, MemoryResource, MemoryStatistics,
-    PinnedMemory,
+    Buffer, DeviceMemory, HostMemory, Limited, MemoryAccount, MemoryError, MemoryKind, MemoryResource,
+    MemoryStatistics, PinnedMemory,
 };
 pub use halocline_comm::packet::{Packet, PacketError};
 pub use halocline_comm::sparse;

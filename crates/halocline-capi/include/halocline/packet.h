@@ -94,6 +94,35 @@ halocline_status halocline_resource_pinned(halocline_comm comm, int32_t device, 
 /* Stores a resource of memory of a GPU. */
 halocline_status halocline_resource_cuda(int32_t device, halocline_resource *resource);
 
+/* An allocator of the program, such as a pool of its own. Any threads call its functions, also threads of the library, and several at once:
+ * a payload may arrive while the program computes. They must not throw, must not call this library, and should not wait, as cudaFree does
+ * for the GPU. The GPU whose memory they give is current in `allocate` and `deallocate`. */
+typedef struct halocline_allocator {
+  /* sizeof(halocline_allocator). */
+  size_t size;
+  /* Returns memory of `bytes` bytes, at least 1, that is valid until it is passed to `deallocate`; NULL if there is none. */
+  void *(*allocate)(void *context, size_t bytes);
+  /* Takes memory back, with its length, when the packet is freed or the operation has failed. */
+  void (*deallocate)(void *context, void *memory, size_t bytes);
+  /* Called once, when the resource is freed and all memory is taken back. Not called if the call that makes the resource fails. May be
+   * NULL. */
+  void (*release)(void *context);
+  /* Passed to the functions. */
+  void *context;
+  /* For memory of a GPU that comes in the order of a stream: it is written after the work that this stream has when `allocate` returns. The
+   * null handle: it may be written at once. */
+  halocline_stream stream;
+  /* HALOCLINE_HOST or HALOCLINE_CUDA. */
+  int32_t space;
+  /* The number of the GPU. */
+  int32_t device;
+} halocline_allocator;
+
+#define HALOCLINE_ALLOCATOR_INIT {sizeof(halocline_allocator), NULL, NULL, NULL, NULL, {0}, 0, 0}
+
+/* Stores a resource of the program's memory. */
+halocline_status halocline_resource_allocator(const halocline_allocator *allocator, halocline_resource *resource);
+
 /* Stores a resource of at most `bytes` bytes of `inner` at once. On a shortage a receiver waits `patience` seconds for packets to be freed;
  * then it takes memory of `spill`, or fails with HALOCLINE_ERROR_MEMORY if that is the null handle. */
 halocline_status halocline_resource_limited(halocline_resource inner, size_t bytes, double patience, halocline_resource spill,
@@ -117,6 +146,9 @@ typedef struct halocline_resource_statistics {
 
 /* Stores what a resource has allocated. Set `size` of `statistics`. */
 halocline_status halocline_resource_describe(halocline_resource resource, halocline_resource_statistics *statistics);
+
+/* Frees the idle memory that a resource of the library keeps for later payloads. */
+halocline_status halocline_resource_trim(halocline_resource resource);
 
 /* Frees a resource; received packets keep their memory. */
 halocline_status halocline_resource_free(halocline_resource *resource);

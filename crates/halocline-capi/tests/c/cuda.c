@@ -3,6 +3,8 @@
 #define HAS_MAIN
 #include "ranks.h"
 #include <dlfcn.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 typedef unsigned long long address;
 typedef struct CUstream_st *CUstream;
@@ -276,10 +278,62 @@ static void packed(halocline_comm comm, size_t rank, size_t size) {
   CUDA(cuda.destroy(ring.raw));
 }
 
-/* A payload in memory of the GPU goes to memory of the GPU. */
-static void packets(halocline_comm comm, size_t rank, size_t size) {
+/* Memory of the GPU that the program allocates for payloads, and what it has back. */
+typedef struct {
+  address block;
+  _Atomic int is_back, released;
+} allocated;
+
+static void *take(void *context, size_t bytes) {
+  allocated *of = context;
+  CUDA(cuda.allocate(&of->block, bytes));
+  return (void *)(uintptr_t)of->block;
+}
+
+static void *take_host(void *context, size_t bytes) {
+  (void)context;
+  return malloc(bytes);
+}
+
+/* Freeing it would wait for the GPU. */
+static void put(void *context, void *memory, size_t bytes) {
+  allocated *of = context;
+  TRUE((address)(uintptr_t)memory == of->block && bytes > 0);
+  atomic_store(&of->is_back, 1);
+}
+
+static void put_host(void *context, void *memory, size_t bytes) {
+  (void)context, (void)bytes;
+  free(memory);
+}
+
+static void let_go(void *context) { atomic_store(&((allocated *)context)->released, 1); }
+
+/* A payload in memory of the GPU goes to memory of the GPU, of the library or the program. */
+static void to_memory(halocline_comm comm, size_t rank, size_t size, halocline_resource *memory, halocline_packet *packet, CUstream raw) {
   enum { BYTES = 1 << 16 };
   static _Thread_local char host[BYTES], found[BYTES];
+  halocline_neighbors neighbors;
+  halocline_received left, right;
+  OK(halocline_neighbors_create(comm, 1, *memory, &neighbors));
+  OK(halocline_neighbors_exchange(neighbors, 1, NULL, packet, &left, &right));
+  halocline_contents contents = HALOCLINE_CONTENTS_INIT;
+  OK(halocline_packet_describe(left, &contents));
+  TRUE(contents.space == HALOCLINE_CUDA && contents.payload_bytes == BYTES && right.id == 0);
+  OK(halocline_packet_order(left, packet->stream));
+  CUDA(cuda.to_host(found, (address)(uintptr_t)contents.payload, BYTES, raw));
+  CUDA(cuda.synchronise(raw));
+  memset(host, (int)('a' + (rank + size - 1) % size), BYTES);
+  TRUE(memcmp(host, found, BYTES) == 0);
+  OK(halocline_packet_free(&left));
+  OK(halocline_comm_barrier(comm));
+  OK(halocline_neighbors_free(&neighbors));
+  OK(halocline_resource_free(memory));
+}
+
+static void packets(halocline_comm comm, size_t rank, size_t size) {
+  enum { BYTES = 1 << 16 };
+  static _Thread_local char host[BYTES];
   CUstream raw;
   address payload;
   CUDA(cuda.create(&raw, NON_BLOCKING));
@@ -288,36 +342,49 @@ static void packets(halocline_comm comm, size_t rank, size_t size) {
   halocline_resource memory;
   halocline_neighbors neighbors;
   OK(halocline_stream_cuda(0, raw, &stream));
-  OK(halocline_resource_cuda(0, &memory));
-  OK(halocline_neighbors_create(comm, 1, memory, &neighbors));
   memset(host, (int)('a' + rank), BYTES);
   CUDA(cuda.to_device(payload, host, BYTES, raw));
   halocline_packet packet = HALOCLINE_PACKET_INIT;
   packet.payload = (void *)(uintptr_t)payload, packet.payload_bytes = BYTES, packet.has_payload = 1;
   packet.space = HALOCLINE_CUDA, packet.stream = stream;
+  OK(halocline_resource_cuda(0, &memory));
+  to_memory(comm, rank, size, &memory, &packet, raw);
+
+  allocated own = {0};
+  halocline_allocator allocator = HALOCLINE_ALLOCATOR_INIT;
+  allocator.allocate = take, allocator.deallocate = put, allocator.release = let_go, allocator.context = &own;
+  allocator.space = HALOCLINE_CUDA, allocator.stream = stream;
+  OK(halocline_resource_allocator(&allocator, &memory));
+  to_memory(comm, rank, size, &memory, &packet, raw);
+  while (atomic_load(&own.released) == 0) {
+    sched_yield();
+  }
+  /* A rank alone gets the memory that it has sent. */
+  TRUE(atomic_load(&own.is_back) == (size > 1));
+  if (size > 1) CUDA(cuda.release(own.block));
+
+  /* Memory that lies elsewhere. */
+  allocator.allocate = take_host, allocator.deallocate = put_host, allocator.release = NULL;
   halocline_received left, right;
-  OK(halocline_neighbors_exchange(neighbors, 1, NULL, &packet, &left, &right));
-  halocline_contents contents = HALOCLINE_CONTENTS_INIT;
-  OK(halocline_packet_describe(left, &contents));
-  TRUE(contents.space == HALOCLINE_CUDA && contents.payload_bytes == BYTES && right.id == 0);
-  OK(halocline_packet_order(left, stream));
-  CUDA(cuda.to_host(found, (address)(uintptr_t)contents.payload, BYTES, raw));
-  CUDA(cuda.synchronise(raw));
-  memset(host, (int)('a' + (rank + size - 1) % size), BYTES);
-  TRUE(memcmp(host, found, BYTES) == 0);
-  OK(halocline_packet_free(&left));
+  OK(halocline_resource_allocator(&allocator, &memory));
+  OK(halocline_neighbors_create(comm, 1, memory, &neighbors));
+  halocline_status status = halocline_neighbors_exchange(neighbors, 1, NULL, &packet, &left, &right);
+  TRUE(size > 1 ? status != HALOCLINE_OK : status == HALOCLINE_OK);
+  if (status == HALOCLINE_OK) OK(halocline_packet_free(&left));
   OK(halocline_comm_barrier(comm));
   OK(halocline_neighbors_free(&neighbors));
   OK(halocline_resource_free(&memory));
 
-  /* Into memory of the host that the GPU reaches. A rank alone gets the memory that it has sent. */
+  /* Into memory of the host that the GPU reaches. */
   OK(halocline_resource_pinned(comm, 0, &memory));
   OK(halocline_neighbors_create(comm, 1, memory, &neighbors));
   OK(halocline_neighbors_exchange(neighbors, 1, NULL, &packet, &left, &right));
+  halocline_contents contents = HALOCLINE_CONTENTS_INIT;
   OK(halocline_packet_describe(left, &contents));
   OK(halocline_packet_order(left, stream));
   CUDA(cuda.synchronise(raw));
   TRUE(contents.payload_bytes == BYTES && contents.space == (size == 1 ? HALOCLINE_CUDA : HALOCLINE_HOST));
+  memset(host, (int)('a' + (rank + size - 1) % size), BYTES);
   TRUE(size == 1 || memcmp(host, contents.payload, BYTES) == 0);
   OK(halocline_packet_free(&left));
   OK(halocline_comm_barrier(comm));

@@ -92,6 +92,90 @@ static void on_a_ring(halocline_comm comm, size_t rank, size_t size) {
   OK(halocline_resource_free(&host));
 }
 
+/* A pool of the program: how many blocks and bytes are out, and whether the library needs it no more. */
+typedef struct pool {
+  _Atomic int blocks, allocations, released, called_back;
+  _Atomic size_t bytes;
+} pool;
+
+static void *take(void *context, size_t bytes) {
+  pool *of = context;
+  size_t ignored;
+  halocline_comm none = {0};
+  if (bytes > BYTES) return NULL;
+  if (halocline_comm_rank(none, &ignored) == HALOCLINE_ERROR_CALLBACK) atomic_fetch_add(&of->called_back, 1);
+  atomic_fetch_add(&of->blocks, 1), atomic_fetch_add(&of->allocations, 1), atomic_fetch_add(&of->bytes, bytes);
+  return malloc(bytes);
+}
+
+static void put(void *context, void *memory, size_t bytes) {
+  pool *of = context;
+  atomic_fetch_sub(&of->blocks, 1), atomic_fetch_sub(&of->bytes, bytes);
+  free(memory);
+}
+
+static void let_go(void *context) { atomic_fetch_add(&((pool *)context)->released, 1); }
+
+/* Payloads come into memory of the program, which has it back when their packets are freed. */
+static void in_memory_of_the_program(halocline_comm comm, size_t rank, size_t size) {
+  static _Thread_local char own[BYTES + 1], left[BYTES];
+  pool of = {0};
+  content(own, rank), content(left, (rank + size - 1) % size);
+  halocline_allocator allocator = HALOCLINE_ALLOCATOR_INIT;
+  halocline_resource memory, limited, none = {0};
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "allocate of the allocator is NULL", halocline_resource_allocator(&allocator, &memory));
+  allocator.allocate = take, allocator.release = let_go, allocator.context = &of;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "deallocate of the allocator is NULL", halocline_resource_allocator(&allocator, &memory));
+  allocator.deallocate = put, allocator.space = 7;
+  REFUSED(HALOCLINE_ERROR_ARGUMENT, "space of the allocator is 7", halocline_resource_allocator(&allocator, &memory));
+  allocator.space = HALOCLINE_CUDA, allocator.device = 100000;
+  REFUSED(HALOCLINE_ERROR_DEVICE, "", halocline_resource_allocator(&allocator, &memory));
+  TRUE(atomic_load(&of.released) == 0);
+  allocator.space = HALOCLINE_HOST, allocator.device = 0;
+  OK(halocline_resource_allocator(&allocator, &memory));
+  OK(halocline_resource_limited(memory, 2 * BYTES, 0, none, &limited));
+  OK(halocline_resource_trim(limited));
+
+  halocline_neighbors ring;
+  OK(halocline_neighbors_create(comm, 1, limited, &ring));
+  halocline_packet packet = packet_of("in the pool", own, BYTES);
+  halocline_received from_left, from_right;
+  OK(halocline_neighbors_exchange(ring, 7, NULL, &packet, &from_left, &from_right));
+  /* A rank alone gets the memory that it has sent. */
+  int came = size > 1;
+  halocline_resource_statistics statistics = HALOCLINE_RESOURCE_STATISTICS_INIT;
+  OK(halocline_resource_describe(memory, &statistics));
+  TRUE(atomic_load(&of.bytes) == (size_t)came * BYTES && statistics.in_use == (size_t)came * BYTES);
+  TRUE(atomic_load(&of.blocks) == came && atomic_load(&of.called_back) == came);
+  OK(halocline_neighbors_free(&ring));
+  OK(halocline_resource_free(&limited));
+  OK(halocline_resource_free(&memory));
+  TRUE(atomic_load(&of.released) == 0 || !came);
+  holds(from_left, "in the pool", left, BYTES);
+  /* The library's threads may be the last that hold it. */
+  while (atomic_load(&of.released) == 0) {
+    sched_yield();
+  }
+  TRUE(atomic_load(&of.blocks) == 0 && atomic_load(&of.bytes) == 0 && statistics.allocations == (uint64_t)came);
+  OK(halocline_comm_barrier(comm));
+
+  /* The pool has no memory for a longer payload. */
+  OK(halocline_resource_allocator(&allocator, &memory));
+  OK(halocline_neighbors_create(comm, 1, memory, &ring));
+  packet = packet_of("too long", own, BYTES + 1);
+  halocline_status status = halocline_neighbors_exchange(ring, 7, NULL, &packet, &from_left, &from_right);
+  /* Its own error, or first that of its neighbour. */
+  TRUE(came ? status == HALOCLINE_ERROR_MEMORY || status == HALOCLINE_ERROR_FAILED : status == HALOCLINE_OK);
+  TRUE(!came || strstr(halocline_error_message(), "it returned NULL") != NULL);
+  if (!came) OK(halocline_packet_free(&from_left));
+  OK(halocline_neighbors_free(&ring));
+  OK(halocline_resource_free(&memory));
+  while (atomic_load(&of.released) == 1) {
+    sched_yield();
+  }
+  TRUE(atomic_load(&of.blocks) == 0);
+}
+
 /* Each rank sends as many packets to the right as its rank. */
 static void in_a_session(halocline_comm comm, size_t rank, size_t size) {
   halocline_resource none = {0};
@@ -291,6 +375,7 @@ static void given_up(halocline_comm comm, size_t rank, size_t size) {
 
 static void run(halocline_comm comm, size_t rank, size_t size) {
   on_a_ring(comm, rank, size);
+  in_memory_of_the_program(comm, rank, size);
   in_a_session(comm, rank, size);
   if (size == 1) {
     alone_on_a_ring(comm);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <future>
+#include <memory_resource>
 #include <thread>
 
 constexpr std::size_t LENGTH = 100000;
@@ -196,6 +197,49 @@ static void spilled(const hc::comm &comm) {
   comm.barrier();
 }
 
+// A pool of the program that counts the memory that is out.
+struct counting_pool : std::pmr::memory_resource {
+  std::atomic<std::size_t> out{0};
+  void *do_allocate(std::size_t bytes, std::size_t alignment) override {
+    if (bytes > LENGTH) throw std::bad_alloc();
+    out += bytes;
+    return std::pmr::new_delete_resource()->allocate(bytes, alignment);
+  }
+  void do_deallocate(void *memory, std::size_t bytes, std::size_t alignment) override {
+    out -= bytes;
+    std::pmr::new_delete_resource()->deallocate(memory, bytes, alignment);
+  }
+  bool do_is_equal(const memory_resource &other) const noexcept override { return this == &other; }
+};
+
+static void in_a_pool_of_the_program(const hc::comm &comm) {
+  auto pool = std::make_shared<counting_pool>();
+  const std::weak_ptr<void> watch = pool;
+  const std::vector<char> own = content(comm.rank());
+  {
+    const hc::neighbors ring = hc::neighbors::ring(comm, hc::resource::of(pool));
+    const hc::packet packet("", hc::span<const char>(own));
+    const hc::from_sides came = ring.exchange(1, nullptr, &packet);
+    // A rank alone gets the memory that it has sent.
+    TRUE(pool->out == (comm.size() > 1 ? LENGTH : 0));
+    TRUE(holds(came.left, "", content((comm.rank() + comm.size() - 1) % comm.size())));
+    comm.barrier();
+    const std::vector<char> longer(LENGTH + 1);
+    const hc::packet too_long("", hc::span<const char>(longer));
+    std::string thrown = comm.size() > 1 ? "" : "it returned NULL";
+    try {
+      (void)ring.exchange(2, nullptr, &too_long);
+    } catch (const hc::error &error) {
+      thrown = error.what();
+    }
+    TRUE(thrown.find("it returned NULL") != std::string::npos);
+  }
+  pool.reset();
+  wait_until_expired(watch);
+  THROWS(HALOCLINE_ERROR_ARGUMENT, "the pool is null", hc::resource::of(std::shared_ptr<counting_pool>()));
+  THROWS(HALOCLINE_ERROR_DEVICE, "", hc::resource::of(std::make_shared<counting_pool>(), 1000));
+}
+
 static void of_a_gpu_that_is_not_there(const hc::comm &comm) {
   THROWS(HALOCLINE_ERROR_DEVICE, "", hc::resource::cuda(1000));
   THROWS(HALOCLINE_ERROR_DEVICE, "", hc::resource::pinned(comm, 1000));
@@ -210,6 +254,7 @@ static void run(const hc::comm &comm) {
   sparse(comm, true);
   a_dropped_operation(comm);
   spilled(comm);
+  in_a_pool_of_the_program(comm);
   of_a_gpu_that_is_not_there(comm);
   given_up(comm);
 }

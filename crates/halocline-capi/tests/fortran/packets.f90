@@ -9,6 +9,19 @@ module notes
     integer(c_int) :: as_wanted = 0
   end type
 
+  interface
+    function malloc(bytes) bind(c) result(memory)
+      import
+      integer(c_size_t), value :: bytes
+      type(c_ptr) :: memory
+    end function
+
+    subroutine free(memory) bind(c)
+      import
+      type(c_ptr), value :: memory
+    end subroutine
+  end interface
+
 contains
 
   ! A procedure with the interface halocline_release.
@@ -18,6 +31,20 @@ contains
     call c_f_pointer(context, of)
     of%as_wanted = 1
     of%calls = of%calls + 1
+  end subroutine
+
+  ! Procedures with the interfaces halocline_allocate and halocline_deallocate.
+  function take(context, bytes) bind(c) result(memory)
+    type(c_ptr), value :: context
+    integer(c_size_t), value :: bytes
+    type(c_ptr) :: memory
+    memory = merge(malloc(bytes), c_null_ptr, c_associated(context))
+  end function
+
+  subroutine take_back(context, memory, bytes) bind(c)
+    type(c_ptr), value :: context, memory
+    integer(c_size_t), value :: bytes
+    if (c_associated(context) .and. bytes > 0) call free(memory)
   end subroutine
 
   ! A procedure with the interface halocline_done.
@@ -60,6 +87,7 @@ program packets
   to_left = "to the left"
   to_right = "to the right"
   call on_a_ring()
+  call in_memory_of_the_program()
   call in_a_session()
   call sparse(discovers=.false.)
   call sparse(discovers=.true.)
@@ -144,6 +172,34 @@ contains
   end subroutine
 
   ! Each rank sends as many packets to the right as its rank.
+  ! Payloads come into memory of the program, which has it back in the end.
+  subroutine in_memory_of_the_program()
+    type(halocline_allocator) :: allocator
+    type(halocline_resource) :: memory
+    type(halocline_neighbors) :: ring
+    type(halocline_received) :: from_left, from_right
+    type(halocline_resource_statistics) :: statistics
+    type(note), target, volatile :: released
+    call refused(halocline_resource_allocator(allocator, memory), HALOCLINE_ERROR_ARGUMENT, "allocate of the allocator is NULL")
+    allocator%allocate = c_funloc(take)
+    allocator%deallocate = c_funloc(take_back)
+    allocator%release = c_funloc(let_go)
+    allocator%context = c_loc(released)
+    call check(halocline_resource_allocator(allocator, memory))
+    call check(halocline_resource_trim(memory))
+    call check(halocline_neighbors_create(comm, 1, memory, ring))
+    call check(halocline_neighbors_exchange(ring, 7, right=halocline_packet_of(to_right, own), from_left=from_left, &
+                                           from_right=from_right))
+    call check(halocline_resource_describe(memory, statistics))
+    ! A rank alone gets the memory that it has sent.
+    call expect(statistics%in_use == merge(4_c_size_t * NUMBERS, 0_c_size_t, ranks > 1), "memory of the program in use")
+    call check(halocline_neighbors_free(ring))
+    call check(halocline_resource_free(memory))
+    call holds(from_left, "to the right", left)
+    do while (released%calls == 0)
+    end do
+  end subroutine
+
   subroutine in_a_session()
     type(halocline_neighbors) :: line
     type(halocline_session) :: session
@@ -280,9 +336,9 @@ contains
     table = 0
     call check(halocline_neighbors_create(comm, 1, halocline_resource(), ring))
     packet = halocline_packet_of(payload=table(2, :))
-    call refused(halocline_neighbors_start(ring, 1, left=packet, round=round), HALOCLINE_ERROR_ARGUMENT, "payload is NULL")
+    call refused(halocline_neighbors_start(ring, 1, left=packet, round=round), HALOCLINE_ERROR_ARGUMENT, "not contiguous")
     packet = halocline_packet_of(table(2, :))
-    call refused(halocline_neighbors_start(ring, 1, left=packet, round=round), HALOCLINE_ERROR_ARGUMENT, "metadata is NULL")
+    call refused(halocline_neighbors_start(ring, 1, left=packet, round=round), HALOCLINE_ERROR_ARGUMENT, "not contiguous")
     packet = halocline_packet_of(payload=table(:, 2))
     call expect(packet%payload_bytes == 16, "a column")
     call check(halocline_comm_barrier(comm))

@@ -36,6 +36,7 @@ program sizes
   type(halocline_received) :: received_
   type(halocline_contents) :: contents_
   type(halocline_resource) :: resource_
+  type(halocline_allocator) :: allocator_
   type(halocline_resource_statistics) :: resource_statistics_
   type(halocline_traffic) :: traffic_
   type(halocline_packet_statistics) :: packet_statistics_
@@ -86,6 +87,7 @@ program sizes
   call show("received", storage_size(received_))
   call show("contents", storage_size(contents_))
   call show("resource", storage_size(resource_))
+  call show("allocator", storage_size(allocator_))
   call show("resource_statistics", storage_size(resource_statistics_))
   call show("traffic", storage_size(traffic_))
   call show("packet_statistics", storage_size(packet_statistics_))

@@ -1,12 +1,26 @@
 //! Bytes in use of a resource, its limit, and those that wait for memory.
 
-use super::{MemoryError, MemoryKind, MemoryStatistics};
+use super::{Buffer, MemoryError, MemoryKind, MemoryStatistics};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-/// The account of one resource. Nothing is called while its lock is held.
+/// Counts the bytes that a memory resource of the program has in use, for its [`MemoryResource::statistics`].
+///
+/// ```
+/// use halocline_comm::memory_resource::{Buffer, MemoryAccount, MemoryError, MemoryKind};
+///
+/// let account = MemoryAccount::new(MemoryKind::Host);
+/// let buffer = account.count(100, || Ok(Buffer::from(vec![0; 100])))?;
+/// assert_eq!((buffer.len(), account.statistics().in_use), (100, 100));
+/// drop(buffer);
+/// assert_eq!((account.statistics().in_use, account.statistics().peak), (0, 100));
+/// # Ok::<(), MemoryError>(())
+/// ```
+///
+/// [`MemoryResource::statistics`]: super::MemoryResource::statistics
+// Nothing is called while its lock is held.
 #[derive(Debug)]
-pub(super) struct Account {
+pub struct MemoryAccount {
     kind: MemoryKind,
     limit: usize,
     state: Mutex<State>,
@@ -26,14 +40,29 @@ struct State {
 /// Bytes of one buffer, given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Charge {
-    account: Arc<Account>,
+    account: Arc<MemoryAccount>,
     bytes: usize,
     /// Until a buffer has the bytes: the refusals before.
     reserved_at: Option<u64>,
 }
 
-impl Account {
-    pub(super) fn new(kind: MemoryKind, limit: usize) -> Arc<Self> {
+impl MemoryAccount {
+    /// An account of a resource of that kind of memory.
+    pub fn new(kind: MemoryKind) -> Arc<Self> {
+        Self::with_limit(kind, usize::MAX)
+    }
+
+    /// Counts the `bytes` bytes of the buffer that `allocate` returns until that buffer is dropped.
+    pub fn count(
+        self: &Arc<Self>,
+        bytes: usize,
+        allocate: impl FnOnce() -> Result<Buffer, MemoryError>,
+    ) -> Result<Buffer, MemoryError> {
+        let charge = self.charge(bytes)?;
+        Ok(allocate()?.charged(charge))
+    }
+
+    pub(super) fn with_limit(kind: MemoryKind, limit: usize) -> Arc<Self> {
         Arc::new(Self { kind, limit, state: Mutex::default() })
     }
 
@@ -72,7 +101,8 @@ impl Account {
         }
     }
 
-    pub(super) fn statistics(&self) -> MemoryStatistics {
+    /// What it has counted.
+    pub fn statistics(&self) -> MemoryStatistics {
         let State { in_use, peak, allocations, spilled, .. } = *self.lock();
         MemoryStatistics { kind: self.kind, in_use, peak, allocations, spilled }
     }

@@ -1,6 +1,6 @@
 //! Memory of a device, and host memory that it accesses directly.
 
-use super::account::Account;
+use super::account::MemoryAccount;
 use super::host::{HostMemory, Pages};
 use super::pool::{Pool, class};
 use super::{Buffer, MemoryError, MemoryKind, MemoryResource, MemoryStatistics};
@@ -38,7 +38,7 @@ const LEAST: usize = 512;
 pub struct DeviceMemory {
     device: Device,
     pool: Arc<Pool<Memory>>,
-    account: Arc<Account>,
+    account: Arc<MemoryAccount>,
 }
 
 /// A block of device memory, put back into its pool when it is dropped.
@@ -64,18 +64,13 @@ impl DeviceMemory {
 
     /// The same, whose pool keeps at most so many idle bytes.
     fn keeping(bytes: usize, device: &Device) -> Self {
-        let account = Account::new(MemoryKind::Device, usize::MAX);
+        let account = MemoryAccount::new(MemoryKind::Device);
         Self { device: device.clone(), pool: Arc::new(Pool::new(bytes)), account }
     }
 
     /// The same for internal copies of the library.
     pub(crate) fn of_library(device: &Device) -> Self {
         Self::keeping(KEEP / 4, device)
-    }
-
-    /// Frees the idle memory of the pool.
-    pub fn trim(&self) {
-        drop(self.pool.drain());
     }
 }
 
@@ -109,6 +104,10 @@ impl MemoryResource for DeviceMemory {
         Ok(buffer.charged(charge))
     }
 
+    fn trim(&self) {
+        drop(self.pool.drain());
+    }
+
     fn statistics(&self) -> MemoryStatistics {
         self.account.statistics()
     }
@@ -136,7 +135,7 @@ pub struct PinnedMemory {
     host: HostMemory,
     device: Device,
     pool: Arc<Pool<PinnedPages>>,
-    account: Arc<Account>,
+    account: Arc<MemoryAccount>,
 }
 
 /// Registered pages; the registration ends first.
@@ -168,7 +167,7 @@ impl PinnedMemory {
     }
 
     pub(crate) fn over(host: HostMemory, device: &Device) -> Self {
-        let account = Account::new(MemoryKind::Pinned, usize::MAX);
+        let account = MemoryAccount::new(MemoryKind::Pinned);
         Self { host, device: device.clone(), pool: Arc::new(Pool::new(KEEP / 4)), account }
     }
 
@@ -201,6 +200,11 @@ impl MemoryResource for PinnedMemory {
         let buffer =
             unsafe { Buffer::owned(address, (bytes, class - bytes), MemoryKind::Pinned, Box::new(block)) };
         Ok(buffer.on(self.device.clone()).charged(charge))
+    }
+
+    fn trim(&self) {
+        drop(self.pool.drain());
+        self.host.trim();
     }
 
     fn statistics(&self) -> MemoryStatistics {

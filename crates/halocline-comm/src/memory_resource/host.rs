@@ -1,6 +1,6 @@
 //! Host memory that the ranks of a node can map.
 
-use super::account::Account;
+use super::account::MemoryAccount;
 use super::pool::{Pool, class};
 use super::{Buffer, MemoryError, MemoryKind, MemoryResource, MemoryStatistics};
 use crate::communicator::Communicator;
@@ -35,7 +35,7 @@ const KEEP: usize = 512 << 20;
 #[derive(Debug, Clone)]
 pub struct HostMemory {
     shared: Arc<Shared>,
-    account: Arc<Account>,
+    account: Arc<MemoryAccount>,
 }
 
 struct Shared {
@@ -78,12 +78,7 @@ impl HostMemory {
             Arc::new(Shared { transport: comm.weak_transport(), segments, small })
         };
         let shared = Arc::clone(comm.extension::<Pools>().0.get_or_init(make));
-        Self { shared, account: Account::new(MemoryKind::Host, usize::MAX) }
-    }
-
-    /// Frees the idle memory of the rank's pool.
-    pub fn trim(&self) {
-        drop((self.shared.segments.drain(), self.shared.small.drain()));
+        Self { shared, account: MemoryAccount::new(MemoryKind::Host) }
     }
 
     fn small(&self, bytes: usize, class: usize) -> Buffer {
@@ -157,6 +152,10 @@ impl MemoryResource for HostMemory {
             Ok(charge) => Ok(Buffer::from(message).charged(charge)),
             Err(_) => Err(message),
         }
+    }
+
+    fn trim(&self) {
+        drop((self.shared.segments.drain(), self.shared.small.drain()));
     }
 
     fn statistics(&self) -> MemoryStatistics {

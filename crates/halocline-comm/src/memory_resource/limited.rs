@@ -1,6 +1,6 @@
 //! A limit on another resource, and where to spill.
 
-use super::account::Account;
+use super::account::MemoryAccount;
 use super::{Buffer, MemoryError, MemoryKind, MemoryResource, MemoryStatistics};
 use halocline_device::Device;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Limited {
     inner: Arc<dyn MemoryResource>,
-    account: Arc<Account>,
+    account: Arc<MemoryAccount>,
     patience: Duration,
     spill: Option<Arc<dyn MemoryResource>>,
 }
@@ -40,7 +40,7 @@ pub struct Limited {
 impl Limited {
     /// At most `bytes` bytes of `inner` at once.
     pub fn new(inner: Arc<dyn MemoryResource>, bytes: usize) -> Self {
-        let account = Account::new(inner.kind(), bytes);
+        let account = MemoryAccount::with_limit(inner.kind(), bytes);
         Self { inner, account, patience: Duration::from_secs(1), spill: None }
     }
 
@@ -65,8 +65,7 @@ impl MemoryResource for Limited {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
-        let charge = self.account.charge(bytes)?;
-        Ok(self.inner.allocate(bytes)?.charged(charge))
+        self.account.count(bytes, || self.inner.allocate(bytes))
     }
 
     fn adopt(&self, message: Vec<u8>) -> Result<Buffer, Vec<u8>> {
@@ -92,6 +91,13 @@ impl MemoryResource for Limited {
         self.account.watch(waker);
         // The shortage may be its own.
         self.inner.watch(waker);
+    }
+
+    fn trim(&self) {
+        self.inner.trim();
+        if let Some(spill) = &self.spill {
+            spill.trim();
+        }
     }
 
     fn statistics(&self) -> MemoryStatistics {

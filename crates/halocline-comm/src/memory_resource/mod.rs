@@ -29,6 +29,7 @@ mod reserve;
 #[cfg(test)]
 mod tests;
 
+pub use account::MemoryAccount;
 pub use buffer::Buffer;
 pub(crate) use buffer::Kept;
 pub use device::{DeviceMemory, PinnedMemory};
@@ -91,10 +92,11 @@ impl fmt::Display for MemoryKind {
 /// [`Buffer::foreign_device`] make buffers of its memory.
 ///
 /// ```
-/// use halocline_comm::memory_resource::{Buffer, MemoryError, MemoryKind, MemoryResource, MemoryStatistics};
+/// use halocline_comm::memory_resource::{Buffer, MemoryAccount, MemoryError, MemoryKind, MemoryResource, MemoryStatistics};
+/// use std::sync::Arc;
 ///
 /// /// Memory of the program's own pool.
-/// struct Pool;
+/// struct Pool(Arc<MemoryAccount>);
 ///
 /// impl MemoryResource for Pool {
 ///     fn kind(&self) -> MemoryKind {
@@ -102,15 +104,17 @@ impl fmt::Display for MemoryKind {
 ///     }
 ///
 ///     fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
-///         Ok(vec![0; bytes].into())
+///         self.0.count(bytes, || Ok(vec![0; bytes].into()))
 ///     }
 ///
 ///     fn statistics(&self) -> MemoryStatistics {
-///         MemoryStatistics { kind: self.kind(), in_use: 0, peak: 0, allocations: 0, spilled: 0 }
+///         self.0.statistics()
 ///     }
 /// }
 ///
-/// assert_eq!(Pool.allocate(100)?.len(), 100);
+/// let pool = Pool(MemoryAccount::new(MemoryKind::Host));
+/// let buffer = pool.allocate(100)?;
+/// assert_eq!((buffer.len(), pool.statistics().in_use), (100, 100));
 /// # Ok::<(), MemoryError>(())
 /// ```
 pub trait MemoryResource: Send + Sync {
@@ -146,6 +150,9 @@ pub trait MemoryResource: Send + Sync {
     /// Wakes `waker` once, when memory is given back after this call, or when a postponed request can be tried again. Called
     /// repeatedly with the same waker ([`Waker::will_wake`]) while a request waits: keep it once. A resource without [`MemoryResource::patience`] need not.
     fn watch(&self, _waker: &Waker) {}
+
+    /// Frees idle memory that it keeps for later buffers.
+    fn trim(&self) {}
 
     /// The statistics.
     fn statistics(&self) -> MemoryStatistics;

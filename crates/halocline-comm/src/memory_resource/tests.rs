@@ -1,6 +1,7 @@
 use super::pool::{Pool, class};
 use super::*;
 use crate::communicator::Communicator;
+use halocline_device::sim;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
@@ -209,4 +210,15 @@ fn faults_of_a_resource_of_the_program_are_errors() {
         let error = reserved.unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
     }
+}
+
+#[test]
+fn idle_memory_of_a_device_is_freed_by_trim() {
+    let world = sim::World::live(0, &sim::Options::default()).unwrap();
+    let device = world.world().device(0).unwrap();
+    let limited = Limited::new(Arc::new(DeviceMemory::new(&device)), 1000);
+    let address = limited.allocate(600).unwrap().address();
+    assert!(device.place_of(address).is_ok(), "the pool keeps the block");
+    limited.trim();
+    assert!(device.place_of(address).is_err(), "the block is free");
 }

@@ -1460,6 +1460,8 @@ class HostMemory:
     def __new__(
         cls, comm: Communicator, *, limit: int | None = None, spill: bool = False, patience: float = 1.0
     ) -> HostMemory: ...
+    def trim(self) -> None:
+        """Frees the idle memory that the rank keeps for later payloads."""
     @property
     def statistics(self) -> dict[str, Any]:
         """``kind`` (``host``); bytes ``in_use``, their ``peak``, bytes ``spilled`` so far; the number of ``allocations``."""
@@ -1476,6 +1478,8 @@ class DeviceMemory:
     def __new__(
         cls, comm: Communicator, device: int, *, limit: int | None = None, spill: bool = False, patience: float = 1.0
     ) -> DeviceMemory: ...
+    def trim(self) -> None:
+        """Frees the idle memory that this object keeps for later payloads. Waits for no work of the GPU."""
     @property
     def device(self) -> int:
         """The ordinal of the GPU."""

@@ -74,6 +74,8 @@ def test_host_memory_counts():
         assert counts == {"kind": "host", "in_use": 2 * SIZE, "peak": 2 * SIZE, "allocations": 2, "spilled": 0}
         del first, second
         assert memory.statistics["in_use"] == 0
+        memory.trim()
+        check(comm, line.exchange(**sent(comm)))
 
     hc.run_threads(2, run)
 

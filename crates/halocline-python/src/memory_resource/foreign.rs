@@ -6,12 +6,12 @@ use crate::error;
 use crate::packet::ready_after;
 use crate::process_local::{KeepAlive, drop_deferred};
 use halocline::device::{Address, MemorySpace, Place, cuda};
-use halocline::{Buffer, Device, MemoryError, MemoryKind, MemoryResource, MemoryStatistics};
+use halocline::{Buffer, Device, MemoryAccount, MemoryError, MemoryKind, MemoryResource, MemoryStatistics};
 use pyo3::intern;
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -96,9 +96,7 @@ pub(super) struct Allocator {
     interface: Interface,
     /// Where its memory lies; none: on the host.
     of_gpu: Option<OfGpu>,
-    in_use: Arc<AtomicUsize>,
-    peak: AtomicUsize,
-    allocations: AtomicU64,
+    account: Arc<MemoryAccount>,
 }
 
 /// The GPU whose memory an allocator gives, and the streams in whose order it does.
@@ -123,20 +121,6 @@ impl Drop for Block {
                 error.write_unraisable(py, Some(self.resource.bind(py)));
             }
         });
-    }
-}
-
-/// Holds the memory of a buffer, and counts it.
-struct Held {
-    #[expect(dead_code, reason = "held for its drop")]
-    memory: KeepAlive,
-    bytes: usize,
-    in_use: Arc<AtomicUsize>,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.in_use.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -167,8 +151,8 @@ impl Allocator {
 
     pub(super) fn new(object: &Bound<'_, PyAny>, of_gpu: Option<OfGpu>) -> Result<Self, Refusal> {
         let interface = Self::interface(object)?;
-        let (in_use, peak, allocations) = Default::default();
-        Ok(Self { object: KeepAlive::plain(object), interface, of_gpu, in_use, peak, allocations })
+        let account = MemoryAccount::new(kind(of_gpu.as_ref()));
+        Ok(Self { object: KeepAlive::plain(object), interface, of_gpu, account })
     }
 
     /// The address of new memory, and what holds it.
@@ -223,10 +207,7 @@ impl Allocator {
             return Err(no_memory());
         };
         self.check_place(gpu_of(py, address)?)?;
-        let in_use = self.in_use.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.peak.fetch_max(in_use, Ordering::Relaxed);
-        self.allocations.fetch_add(1, Ordering::Relaxed);
-        let held = Held { memory: KeepAlive::plain(&memory), bytes, in_use: Arc::clone(&self.in_use) };
+        let held = KeepAlive::plain(&memory);
         if let Some(OfGpu { device, streams }) = &self.of_gpu {
             // SAFETY: the allocator has given these bytes of the device to this caller alone, until `held` is dropped; what the streams have
             // now may still use them, and comes first.
@@ -237,6 +218,10 @@ impl Allocator {
         // package says so. Memory from another language counts as initialised.
         Ok(unsafe { Buffer::foreign_mut(first, bytes, held) })
     }
+}
+
+fn kind(of_gpu: Option<&OfGpu>) -> MemoryKind {
+    if of_gpu.is_some() { MemoryKind::Device } else { MemoryKind::Host }
 }
 
 fn no_memory() -> PyErr {
@@ -262,7 +247,7 @@ fn gpu_of(py: Python<'_>, address: usize) -> PyResult<Option<u32>> {
 
 impl MemoryResource for Allocator {
     fn kind(&self) -> MemoryKind {
-        self.of_gpu.as_ref().map_or(MemoryKind::Host, |_| MemoryKind::Device)
+        kind(self.of_gpu.as_ref())
     }
 
     fn device(&self) -> Option<&Device> {
@@ -273,23 +258,23 @@ impl MemoryResource for Allocator {
         if bytes == 0 {
             return Ok(Buffer::default());
         }
-        Python::attach(|py| {
-            // Until the text of an exception is made, too: it is code of the program.
-            let _allocating = Allocating::begin();
-            self.allocate_in(py, bytes).map_err(|error| {
-                let class =
-                    error.get_type(py).name().map_or_else(|_| "an error".into(), |name| name.to_string());
-                let why = format!("{class}: {}", error.value(py));
-                RAISED.set(Some(error));
-                MemoryError::Foreign { asked: bytes, why }
+        self.account.count(bytes, || {
+            Python::attach(|py| {
+                // Until the text of an exception is made, too: it is code of the program.
+                let _allocating = Allocating::begin();
+                self.allocate_in(py, bytes).map_err(|error| {
+                    let class =
+                        error.get_type(py).name().map_or_else(|_| "an error".into(), |name| name.to_string());
+                    let why = format!("{class}: {}", error.value(py));
+                    RAISED.set(Some(error));
+                    MemoryError::Foreign { asked: bytes, why }
+                })
             })
         })
     }
 
     fn statistics(&self) -> MemoryStatistics {
-        let [in_use, peak] = [&*self.in_use, &self.peak].map(|count| count.load(Ordering::Relaxed));
-        let allocations = self.allocations.load(Ordering::Relaxed);
-        MemoryStatistics { kind: self.kind(), in_use, peak, allocations, spilled: 0 }
+        self.account.statistics()
     }
 }
 

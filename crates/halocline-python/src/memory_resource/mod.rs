@@ -77,6 +77,13 @@ impl PyHostMemory {
         Ok(Self(ProcessLocal::new(resource)))
     }
 
+    #[doc = doc!("HostMemory.trim")]
+    #[pyo3(text_signature = "($self)")]
+    fn trim(&self) -> PyResult<()> {
+        self.0.get()?.trim();
+        Ok(())
+    }
+
     #[doc = doc!("HostMemory.statistics")]
     #[getter]
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -119,6 +126,13 @@ impl PyDeviceMemory {
         let memory = Arc::new(DeviceMemory::new(&gpu(py, device)?));
         let resource = Limit { limit, spill, patience }.on(memory, &comm);
         Ok(Self { resource: ProcessLocal::new(resource), device })
+    }
+
+    #[doc = doc!("DeviceMemory.trim")]
+    #[pyo3(text_signature = "($self)")]
+    fn trim(&self) -> PyResult<()> {
+        self.resource.get()?.trim();
+        Ok(())
     }
 
     #[doc = doc!("DeviceMemory.statistics")]

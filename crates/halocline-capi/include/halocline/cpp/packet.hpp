@@ -130,6 +130,30 @@ class received : public owner<halocline_received, halocline_packet_free> {
   void order(const stream &stream) const { check(halocline_packet_order(get(), stream.get())); }
 };
 
+namespace detail {
+
+// The allocator of the C interface that calls a pool, which it holds.
+template <typename Pool>
+halocline_allocator allocator_of(std::shared_ptr<Pool> *held) noexcept {
+  halocline_allocator allocator = HALOCLINE_ALLOCATOR_INIT;
+  allocator.allocate = [](void *pool, std::size_t bytes) noexcept -> void * {
+    try {
+      return (*static_cast<std::shared_ptr<Pool> *>(pool))->allocate(bytes);
+    } catch (...) {
+      return nullptr;
+    }
+  };
+  // An exception of `deallocate` ends the program, as one of a destructor.
+  allocator.deallocate = [](void *pool, void *memory, std::size_t bytes) noexcept {
+    (*static_cast<std::shared_ptr<Pool> *>(pool))->deallocate(memory, bytes);
+  };
+  allocator.release = [](void *pool) noexcept { delete static_cast<std::shared_ptr<Pool> *>(pool); };
+  allocator.context = held;
+  return allocator;
+}
+
+}  // namespace detail
+
 // Where received payloads lie; an empty one stands for memory of the host.
 class resource : public owner<halocline_resource, halocline_resource_free> {
  public:
@@ -153,6 +177,23 @@ class resource : public owner<halocline_resource, halocline_resource_free> {
     check(halocline_resource_cuda(device, &handle));
     return resource(handle);
   }
+  // Memory of a pool of the program: of the host, or with a number that of a GPU. `allocate(bytes)` returns memory, or throws or returns null
+  // if there is none; `deallocate(memory, bytes)` takes it back, as for std::pmr::memory_resource. Any threads call them, several at once;
+  // they must not call the library, and should not wait. A GPU is current meanwhile, and its memory is written after the work that `stream`
+  // has when `allocate` returns.
+  template <typename Pool>
+  static resource of(std::shared_ptr<Pool> pool, std::optional<int> device = std::nullopt, halocline_stream stream = {0}) {
+    if (!pool) throw error(HALOCLINE_ERROR_ARGUMENT, "the pool is null");
+    auto held = std::make_unique<std::shared_ptr<Pool>>(std::move(pool));
+    halocline_allocator allocator = detail::allocator_of(held.get());
+    allocator.space = device ? HALOCLINE_CUDA : HALOCLINE_HOST;
+    allocator.device = device.value_or(0);
+    allocator.stream = stream;
+    halocline_resource handle;
+    check(halocline_resource_allocator(&allocator, &handle));
+    (void)held.release();
+    return resource(handle);
+  }
   // At most `bytes` bytes of this one at once. On a shortage a receiver waits `patience` seconds for packets to be freed; then it takes
   // memory of `spill`, or fails if that is empty.
   resource limited(std::size_t bytes, double patience, const resource &spill = {}) const {
@@ -161,6 +202,8 @@ class resource : public owner<halocline_resource, halocline_resource_free> {
     return resource(handle);
   }
 
+  // Frees the idle memory that a resource of the library keeps for later payloads.
+  void trim() const { check(halocline_resource_trim(get())); }
   // What it has allocated.
   halocline_resource_statistics statistics() const {
     halocline_resource_statistics found = HALOCLINE_RESOURCE_STATISTICS_INIT;

@@ -18,6 +18,11 @@ pub(super) const FRAMES: &[(&str, &str)] = &[
     ),
     (
         "c.md",
+        "void in_a_pool(halocline_comm comm, void *pool, halocline_neighbors ring, void *(*pool_take)(void *, size_t),
+                       void (*pool_put)(void *, void *, size_t)) {",
+    ),
+    (
+        "c.md",
         "#include <halocline.h>\n#include <mpi.h>\nvoid check(halocline_status);\nvoid with_mpi(halocline_comm comm) {",
     ),
     ("cpp.md", "void of_memory(std::size_t nx, std::size_t ny) {"),
@@ -28,6 +33,10 @@ pub(super) const FRAMES: &[(&str, &str)] = &[
     (
         "cpp.md",
         "void finished(halocline_status, const char *) {}\nvoid of_packets(const halocline::comm &comm) {",
+    ),
+    (
+        "cpp.md",
+        "\n#include <memory_resource>\nvoid in_a_pool(const halocline::comm &comm) {",
     ),
     (
         "cpp.md",
