@@ -98,8 +98,8 @@ impl IconPlace {
 impl IconGrid {
     /// Opens a file and reads its header.
     ///
-    /// Errors: a file that cannot be read, is no NetCDF file, lacks one of the dimensions `cell`, `edge` and `vertex`, or states more edges
-    /// or vertices than three for each cell.
+    /// Errors: a file that cannot be read, is no NetCDF file, lacks one of the dimensions `cell`, `edge` and `vertex` or the table
+    /// `vertex_of_cell`, or states more edges or vertices than three for each cell, or a longer table than the file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, IconGridError> {
         Self::of(NetcdfFile::open(path.as_ref())?)
     }
@@ -114,6 +114,7 @@ impl IconGrid {
                 return Err(IconGridError::TooMany { path: grid.file.path().into(), place, count, cells });
             }
         }
+        grid.table(&VERTEX_OF_CELL)?;
         Ok(grid)
     }
 

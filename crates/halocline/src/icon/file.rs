@@ -2,7 +2,8 @@
 
 use super::IconGridError;
 use netcdf_reader::{
-    DynStorage, FileStorage, NcFile, NcOpenOptions, NcSliceInfo, NcSliceInfoElem, NcType, NcVariable,
+    DynStorage, FileStorage, NcFile, NcFormat, NcOpenOptions, NcSliceInfo, NcSliceInfoElem, NcType,
+    NcVariable,
 };
 use std::fs::{self, File};
 use std::io;
@@ -21,6 +22,8 @@ const MOST_BYTES: usize = 1 << 28;
 pub(super) struct NetcdfFile {
     path: Box<Path>,
     file: NcFile,
+    /// The bytes of a file in a classic format, which has at least those of its values.
+    classic_bytes: Option<u64>,
 }
 
 impl NetcdfFile {
@@ -36,9 +39,12 @@ impl NetcdfFile {
             let reason = format!("it states {stated} bytes, but has {}: it is cut off", storage.len());
             return Err(IconGridError::File { path: path.into(), reason: reason.into() });
         }
+        let bytes = storage.len();
         let options = NcOpenOptions { max_read_bytes: MOST_BYTES, ..NcOpenOptions::default() };
         let file = NcFile::from_storage_with_options(storage, options);
-        Ok(Self { path: path.into(), file: file.map_err(|error| unreadable(path, &error))? })
+        let file = file.map_err(|error| unreadable(path, &error))?;
+        let is_classic = matches!(file.format(), NcFormat::Classic | NcFormat::Offset64 | NcFormat::Cdf5);
+        Ok(Self { path: path.into(), file, classic_bytes: is_classic.then_some(bytes) })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -71,6 +77,7 @@ impl NetcdfFile {
             [rows, columns] => variable(Some(rows), columns),
             ref other => return Err(self.wrong_shape(name, other, "of one or two dimensions".into())),
         };
+        variable.check_bytes()?;
         match variable.is_integer() || matches!(dtype, NcType::Float | NcType::Double) {
             true => Ok(variable),
             false => Err(variable.wrong_type("numbers")),
@@ -142,6 +149,17 @@ impl Variable<'_> {
     fn is_integer(&self) -> bool {
         use NcType::{Byte, Int, Int64, Short, UByte, UInt, UInt64, UShort};
         matches!(self.dtype, Byte | UByte | Short | UShort | Int | UInt | Int64 | UInt64)
+    }
+
+    /// Refuses a variable that is longer than the file.
+    fn check_bytes(&self) -> Result<(), IconGridError> {
+        let Some(most) = self.file.classic_bytes else { return Ok(()) };
+        let values = u128::from(self.rows()) * u128::from(self.columns);
+        let size = self.dtype.size().map_err(|error| self.damaged(&error.to_string()))?;
+        match values * size as u128 <= most.into() {
+            true => Ok(()),
+            false => Err(self.damaged(&format!("it has {values} values, more than fit into {most} bytes"))),
+        }
     }
 
     /// Refuses a variable that does not hold integers, or has another shape. `rows` are the fewest and the most rows.

@@ -16,8 +16,8 @@ fn block(ranks: usize) -> Partition {
 
 /// The error of reading the only part of a grid.
 fn refused(content: &Content) -> IconGridError {
-    let grid = open(content.classic(1)).expect("a grid");
-    grid.part(&block(1), 0).expect_err("a damaged file")
+    let part = open(content.classic(1)).and_then(|grid| grid.part(&block(1), 0));
+    part.expect_err("a damaged file")
 }
 
 #[test]
@@ -195,22 +195,15 @@ fn stating(dimension: &str, size: u64) -> Vec<u8> {
 #[test]
 fn a_file_that_states_more_than_it_has_is_refused() {
     for size in [1u64 << 31, 1 << 32, 1 << 40, u64::MAX] {
-        let grid = match open(stating("cell", size)) {
-            Ok(grid) => grid,
-            Err(error) => {
-                assert!(
-                    matches!(error, IconGridError::TooLarge { size: found, .. } if found == size),
-                    "{error}"
-                );
-                continue;
-            }
-        };
-        assert!(size < 1 << 32, "{grid:?}");
-        let error = grid.mesh().expect_err("it has 80 cells");
+        let error = open(stating("cell", size)).expect_err("it has 80 cells");
+        if size >= 1 << 32 {
+            assert!(matches!(error, IconGridError::TooLarge { size: found, .. } if found == size), "{error}");
+            continue;
+        }
         assert!(matches!(error, IconGridError::Values { .. }), "{error}");
-        assert!(error.to_string().starts_with("cannot read vertex_of_cell of grid.nc: "), "{error}");
-        let error = grid.read("clon", &[size - 1]).expect_err("it has 80 cells");
-        assert!(error.to_string().ends_with("; the file is damaged or cut off"), "{error}");
+        let text = error.to_string();
+        let begin = "cannot read vertex_of_cell of grid.nc: it has 6442450944 values, more than fit into ";
+        assert!(text.starts_with(begin) && text.ends_with("; the file is damaged or cut off"), "{text}");
     }
 }
 
