@@ -1,6 +1,9 @@
 //! The interface that the layers above build operations on: messages of any tag, waits, extensions, the progress thread, the transport itself.
 //! Programs use [`Communicator`] alone.
 
+#[cfg(test)]
+mod tests;
+
 use crate::borrowed::Borrowed;
 use crate::call::{self, Call};
 use crate::collective::Barrier;
@@ -314,17 +317,17 @@ impl Communicator {
     /// The error for a rank that is gone, if `from` has left or any rank has died.
     pub(crate) fn departed(&self, from: Option<usize>, what: &str) -> Option<CommError> {
         let (waiting, what) = (self.rank(), self.described(what));
-        // The others have gone with this rank, or give up because of it.
-        let ended = |error| self.link().ended().unwrap_or(error);
-        if let Some(rank) = (0..self.size()).find(|&rank| self.link().state(rank) == PeerState::Dead) {
-            return Some(ended(CommError::Died { rank, waiting, what }));
-        }
         let others = || (0..self.size()).filter(|&rank| rank != waiting);
+        if let Some(rank) = others().find(|&rank| self.link().state(rank) == PeerState::Dead) {
+            let absence = self.link().absence_of(rank);
+            return Some(absence.unwrap_or(CommError::Died { rank, waiting, what }));
+        }
         let rank = match from {
             Some(rank) => Some(rank).filter(|&rank| self.has_left(rank)),
             // No rank is left that could send.
             None => others().next().filter(|_| others().all(|rank| self.has_left(rank))),
         };
-        rank.map(|rank| ended(CommError::Left { rank, waiting, what }))
+        // The others have gone with this rank, or give up because of it.
+        rank.map(|rank| self.link().ended().unwrap_or(CommError::Left { rank, waiting, what }))
     }
 }

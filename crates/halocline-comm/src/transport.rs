@@ -204,6 +204,13 @@ pub unsafe trait Transport: Send + Sync {
         self.fault().filter(|why| matches!(why, CommError::Mpi(MpiError::Finalized)))
     }
 
+    /// The fault that makes a peer seem gone that has not departed: this rank has ended with MPI, or the transport has failed and does not
+    /// reach the peer any more.
+    fn absence_of(&self, peer: usize) -> Option<CommError> {
+        let broken = || if self.bell(peer).is_none() { self.broken() } else { None };
+        self.ended().or_else(broken)
+    }
+
     /// Whether this thread can wait for messages, or why not: the transport has failed ([`Transport::fault`]), or requires another
     /// thread. For calls of the program: threads in the background, which may not call MPI, ask for the fault alone.
     fn check(&self) -> Result<(), CommError> {

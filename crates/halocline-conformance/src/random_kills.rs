@@ -236,7 +236,11 @@ fn under_mpirun(program: &Path, mpi: &Mpi, scenarios: &[Scenario], turn: u64, se
     strike.left = left.iter().map(|process| format!("process {process}")).collect();
     left.iter().for_each(|process| _ = kill_process(*process, Signal::KILL));
     said.extend(lines);
+    let known = strike.wrongs.len();
     strike.read(&said, victim, killed);
+    for wrong in &mut strike.wrongs[known..] {
+        *wrong = format!("{about}: {wrong}");
+    }
     if !lets_live {
         // A rank connected by MPI alone does not detect the death, but may see a peer leave because of it, or MPI fail, which names no
         // rank.

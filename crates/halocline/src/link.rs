@@ -418,11 +418,12 @@ impl Link {
     fn failure(&self, comm: &Communicator, epoch: u64, (cause, culprit): (Cause, usize)) -> Failure {
         let (rank, peer) = (comm.rank(), self.peer);
         let (link, has_gone) = (comm.link(), matches!(cause, Cause::Died | Cause::Dropped));
-        // A peer that a broken transport does not reach any more has not departed.
-        let broken = if has_gone && link.bell(peer).is_none() { link.broken() } else { None };
-        // With MPI the rank itself has ended, for all its peers, which give up.
-        let ended = if has_gone || cause == Cause::Transport { link.ended() } else { None };
-        let broken = ended.or(broken);
+        let broken = match cause {
+            _ if has_gone => link.absence_of(peer),
+            // With MPI the rank itself has ended, for all its peers, which give up.
+            Cause::Transport => link.ended(),
+            _ => None,
+        };
         let (cause, culprit, report) = match broken {
             Some(why) => (Cause::Transport, rank, Some(why.to_string())),
             None => (cause, culprit, self.report().cloned()),

@@ -10,13 +10,14 @@ impl Shared {
     pub(super) fn cause_of(&self, state: &mut State, error: NeighborError) -> NeighborError {
         let cause = self.cause_at_peers(state, error);
         // Where this rank itself has ended, its neighbours seem to have died or left, or do not take its packets any more.
-        let is_of_neighbor = match &cause {
-            NeighborError::Comm(error) => matches!(error, CommError::Died { .. } | CommError::Left { .. }),
-            NeighborError::Packet(error) => !error.is_own(),
-            _ => false,
+        let link = self.comm().link();
+        let absence = match &cause {
+            NeighborError::Comm(CommError::Died { rank, .. }) => link.absence_of(*rank),
+            NeighborError::Comm(CommError::Left { .. }) => link.ended(),
+            NeighborError::Packet(error) if !error.is_own() => link.ended(),
+            _ => None,
         };
-        let ended = if is_of_neighbor { self.comm().link().ended() } else { None };
-        ended.map_or(cause, NeighborError::from)
+        absence.map_or(cause, NeighborError::from)
     }
 
     /// The failure behind an error, as this rank sees its neighbours: memory of one that has failed or died is gone, too. A cause of this
