@@ -55,7 +55,7 @@ typedef struct halocline_contents {
   const void *metadata;
   /* The length of the metadata. */
   size_t metadata_bytes;
-  /* The payload, in memory of the resource. Valid until the packet is freed. */
+  /* The payload, in memory of the resource; a rank alone gets the memory that it has sent. Valid until the packet is freed. */
   const void *payload;
   /* The length of the payload. */
   size_t payload_bytes;
@@ -80,7 +80,7 @@ halocline_status halocline_packet_order(halocline_received received, halocline_s
 /* Frees a received packet and its payload. */
 halocline_status halocline_packet_free(halocline_received *received);
 
-/* Allocates the payloads of received packets. Where a call takes one, the null handle stands for memory of the host. */
+/* Allocates the payloads of received packets. Calls that make an operation take the null handle for memory of the host. */
 typedef struct halocline_resource {
   uint64_t id;
 } halocline_resource;
@@ -100,14 +100,16 @@ halocline_status halocline_resource_cuda(int32_t device, halocline_resource *res
 typedef struct halocline_allocator {
   /* sizeof(halocline_allocator). */
   size_t size;
-  /* Returns memory of `bytes` bytes, at least 1, that is valid until it is passed to `deallocate`; NULL if there is none. */
+  /* Returns memory of `bytes` bytes, at least 1, that is valid until it is passed to `deallocate`; NULL if there is none: the operation
+   * fails, or under a limit with patience asks again. */
   void *(*allocate)(void *context, size_t bytes);
   /* Takes memory back, with its length, when the packet is freed or the operation has failed. */
   void (*deallocate)(void *context, void *memory, size_t bytes);
-  /* Called once, when the resource is freed and all memory is taken back. Not called if the call that makes the resource fails. May be
-   * NULL. */
+  /* Called once, when nothing uses the functions any more: the resource, the operations and limited resources made with it, and all
+   * packets in its memory are freed. A thread of the library may be the last one, so it may come later. Not called if the call that
+   * makes the resource fails, nor after the process has begun to exit. May be NULL. */
   void (*release)(void *context);
-  /* Passed to the functions. */
+  /* Passed to the functions. Valid until `release` is called. */
   void *context;
   /* For memory of a GPU that comes in the order of a stream: it is written after the work that this stream has when `allocate` returns. The
    * null handle: it may be written at once. */

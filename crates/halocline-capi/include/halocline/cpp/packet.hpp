@@ -154,7 +154,7 @@ halocline_allocator allocator_of(std::shared_ptr<Pool> *held) noexcept {
 
 }  // namespace detail
 
-// Where received payloads lie; an empty one stands for memory of the host.
+// Where received payloads lie. Operations take an empty one for memory of the host.
 class resource : public owner<halocline_resource, halocline_resource_free> {
  public:
   using owner::owner;
