@@ -14,6 +14,7 @@ use halocline::{
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::task::Waker;
 
 type Allocate = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
 type Deallocate = unsafe extern "C" fn(*mut c_void, *mut c_void, usize);
@@ -173,6 +174,10 @@ impl MemoryResource for Allocator {
         })
     }
 
+    fn watch(&self, waker: &Waker) {
+        self.account.watch(waker);
+    }
+
     fn statistics(&self) -> MemoryStatistics {
         self.account.statistics()
     }
@@ -202,6 +207,7 @@ mod tests {
     use super::*;
     use halocline::device::{Priority, ValueOp, sim};
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::Wake;
 
     /// A program whose pool has one block.
     struct Program {
@@ -276,6 +282,29 @@ mod tests {
         assert_eq!((program.blocks_out.load(Relaxed), program.released.load(Relaxed)), (1, 0));
         drop(buffer);
         assert_eq!((program.blocks_out.load(Relaxed), program.released.load(Relaxed)), (0, 1));
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_waits_for_memory_is_woken_when_a_packet_gives_it_back() {
+        let mut memory = [0u64; 8];
+        let program = program(memory.as_mut_ptr().expose_provenance() as Address);
+        let resource = of(&program, None, AllocatorOptions::defaults().stream).unwrap();
+        let (buffer, woken) = (resource.allocate(64).unwrap(), Arc::<Woken>::default());
+        resource.allocate(64).expect_err("the pool has one block");
+        resource.watch(&Arc::clone(&woken).into());
+        assert_eq!(woken.0.load(Relaxed), 0);
+        drop(buffer);
+        assert_eq!(woken.0.load(Relaxed), 1);
+        assert_eq!(resource.allocate(64).unwrap().len(), 64);
     }
 
     #[test]

@@ -92,8 +92,8 @@ impl MemoryAccount {
         self.lock().spilled += bytes as u64;
     }
 
-    /// Wakes `waker` once bytes are given back.
-    pub(super) fn watch(&self, waker: &Waker) {
+    /// Wakes `waker` once bytes are given back, as [`MemoryResource::watch`](super::MemoryResource::watch) has to.
+    pub fn watch(&self, waker: &Waker) {
         let waker = waker.clone();
         let mut state = self.lock();
         if !state.waiting.iter().any(|known| known.will_wake(&waker)) {

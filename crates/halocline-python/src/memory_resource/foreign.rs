@@ -273,6 +273,10 @@ impl MemoryResource for Allocator {
         })
     }
 
+    fn watch(&self, waker: &Waker) {
+        self.account.watch(waker);
+    }
+
     fn statistics(&self) -> MemoryStatistics {
         self.account.statistics()
     }
