@@ -77,7 +77,7 @@ halocline_status halocline_packet_describe(halocline_received received, haloclin
 /* Makes later work of the stream run after the payload is there. Needed for payloads in GPU memory. Never blocks. */
 halocline_status halocline_packet_order(halocline_received received, halocline_stream stream);
 
-/* Frees a received packet and its payload. */
+/* Frees a received packet and its payload. Work of a GPU that uses the payload is over by then. */
 halocline_status halocline_packet_free(halocline_received *received);
 
 /* Allocates the payloads of received packets. Calls that make an operation take the null handle for memory of the host. */
@@ -101,7 +101,7 @@ typedef struct halocline_allocator {
   /* sizeof(halocline_allocator). */
   size_t size;
   /* Returns memory of `bytes` bytes, at least 1, that is valid until it is passed to `deallocate`; NULL if there is none: the operation
-   * fails, or under a limit with patience asks again. */
+   * fails, or under a limit asks again while its patience lasts, then takes memory of its spill. */
   void *(*allocate)(void *context, size_t bytes);
   /* Takes memory back, with its length, when the packet is freed or the operation has failed. */
   void (*deallocate)(void *context, void *memory, size_t bytes);
