@@ -88,7 +88,7 @@ impl fmt::Display for MemoryKind {
     }
 }
 
-/// Allocates the memory of received payloads. Implement it to use an allocator of your own: [`Buffer::foreign`] and
+/// Allocates the memory of received payloads. Implement it to use an allocator of your own: [`Buffer::foreign_mut`] and
 /// [`Buffer::foreign_device`] make buffers of its memory.
 ///
 /// ```
@@ -148,7 +148,8 @@ pub trait MemoryResource: Send + Sync {
     }
 
     /// Wakes `waker` once, when memory is given back after this call, or when a postponed request can be tried again. Called
-    /// repeatedly with the same waker ([`Waker::will_wake`]) while a request waits: keep it once. A resource without [`MemoryResource::patience`] need not.
+    /// repeatedly with the same waker ([`Waker::will_wake`]) while a request waits: keep it once, as [`MemoryAccount::watch`] does. A resource
+    /// that does nothing here lets requests of a [`Limited`] on it wait until their patience ends.
     fn watch(&self, _waker: &Waker) {}
 
     /// Frees idle memory that it keeps for later buffers.
