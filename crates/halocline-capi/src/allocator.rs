@@ -125,7 +125,8 @@ impl Allocator {
         let Functions { allocate, context, .. } = *self.functions;
         // SAFETY: the header asks for a function that any thread may call.
         let memory = self.functions.call(|| unsafe { allocate(context, bytes) });
-        let memory = NonNull::new(memory).ok_or_else(|| foreign(bytes, "it returned NULL".to_owned()))?;
+        let memory = NonNull::new(memory)
+            .ok_or_else(|| MemoryError::Foreign { asked: bytes, why: "it returned NULL".to_owned() })?;
         Ok(Block { functions: Arc::clone(&self.functions), memory, bytes })
     }
 
@@ -135,7 +136,7 @@ impl Allocator {
         let space = gpu.place_of(address)?.space;
         if space != MemorySpace::Device(gpu.ordinal()) {
             let why = format!("it returned {space} instead of memory of device {}", gpu.ordinal());
-            return Err(foreign(block.bytes, why));
+            return Err(MemoryError::Faulty { asked: block.bytes, why });
         }
         // SAFETY: the header asks for memory of the GPU that nothing else uses until it is given back.
         let buffer = unsafe { Buffer::foreign_device(address, block.bytes, gpu, block) };
@@ -144,10 +145,6 @@ impl Allocator {
             Some(stream) => Ok(buffer.ready_after(stream)?),
         }
     }
-}
-
-fn foreign(asked: usize, why: String) -> MemoryError {
-    MemoryError::Foreign { asked, why }
 }
 
 impl MemoryResource for Allocator {
@@ -161,7 +158,7 @@ impl MemoryResource for Allocator {
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
         if bytes == 0 {
-            return Ok(Buffer::default());
+            return Ok(Buffer::empty_of(self));
         }
         self.account.count(bytes, || {
             let block = self.block(bytes)?;

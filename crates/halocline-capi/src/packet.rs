@@ -181,7 +181,10 @@ pub(crate) fn of_packet(error: &PacketError) -> Refusal {
         PacketError::Comm(comm) => of_comm(comm),
         PacketError::Device(device) => Error::from(device.clone()).into(),
         PacketError::Metadata { .. } => Refusal::argument(error.to_string()),
-        PacketError::Memory { .. } => Refusal::new(Status::MEMORY, error.to_string()),
+        PacketError::Memory { error: memory, .. } => {
+            let status = if memory.is_shortage() { Status::MEMORY } else { Status::FAILED };
+            Refusal::new(status, error.to_string())
+        }
         _ => Refusal::new(Status::FAILED, error.to_string()),
     }
 }

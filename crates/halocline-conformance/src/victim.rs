@@ -2,6 +2,7 @@
 //! themselves and name it.
 
 mod packets;
+mod pool;
 
 use crate::fixtures::{Cloud, DomainForm, Fixture, Grid, by, choices, pattern_of};
 use crate::numbers::Numbers;

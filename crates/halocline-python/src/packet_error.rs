@@ -87,8 +87,11 @@ fn of_memory(memory: &MemoryError, text: String) -> PyErr {
     if let MemoryError::Comm(comm @ CommError::Interrupted { .. }) = memory {
         return of_comm(comm);
     }
-    let failed = error::of_text("MemoryShortageError", None, text, false);
-    if !matches!(memory, MemoryError::Foreign { .. }) {
+    let failed = match memory {
+        MemoryError::Faulty { .. } => error::of_text(FAILED, None, text, false),
+        _ => error::of_text("MemoryShortageError", None, text, false),
+    };
+    if !matches!(memory, MemoryError::Foreign { .. } | MemoryError::Faulty { .. }) {
         return failed;
     }
     Python::attach(|py| match raised() {

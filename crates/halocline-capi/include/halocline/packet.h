@@ -96,12 +96,15 @@ halocline_status halocline_resource_cuda(int32_t device, halocline_resource *res
 
 /* An allocator of the program, such as a pool of its own. Any threads call its functions, also threads of the library, and several at once:
  * a payload may arrive while the program computes. They must not throw, must not call this library, and should not wait, as cudaFree does
- * for the GPU. The GPU whose memory they give is current in `allocate` and `deallocate`. */
+ * for the GPU. The GPU whose memory they give is current in `allocate` and `deallocate`. The pool has to live until `release` is called: free what
+ * uses it before the process exits, as a pool of static lifetime may end before the packets. */
 typedef struct halocline_allocator {
   /* sizeof(halocline_allocator). */
   size_t size;
   /* Returns memory of `bytes` bytes, at least 1, that is valid until it is passed to `deallocate`; NULL if there is none: the operation
-   * fails, or under a limit asks again while its patience lasts, then takes memory of its spill. */
+   * fails, or under a limit asks again while its patience lasts, then takes memory of its spill. It asks again when a packet of the same
+   * resource is freed, and after 1 ms, 2 ms, 4 ms and so on, as the program may have filled the pool. The library needs no alignment: align
+   * as the program reads payloads. Memory of another place than `space` and `device` is HALOCLINE_ERROR_FAILED. */
   void *(*allocate)(void *context, size_t bytes);
   /* Takes memory back, with its length, when the packet is freed or the operation has failed. */
   void (*deallocate)(void *context, void *memory, size_t bytes);
@@ -112,7 +115,8 @@ typedef struct halocline_allocator {
   /* Passed to the functions. Valid until `release` is called. */
   void *context;
   /* For memory of a GPU that comes in the order of a stream: it is written after the work that this stream has when `allocate` returns. The
-   * null handle: it may be written at once. */
+   * null handle: it may be written at once. The handle may be freed after the call; a CUDA stream of the program has to live until
+   * `release` is called. */
   halocline_stream stream;
   /* HALOCLINE_HOST or HALOCLINE_CUDA. */
   int32_t space;
@@ -149,7 +153,7 @@ typedef struct halocline_resource_statistics {
 /* Stores what a resource has allocated. Set `size` of `statistics`. */
 halocline_status halocline_resource_describe(halocline_resource resource, halocline_resource_statistics *statistics);
 
-/* Frees the idle memory that a resource of the library keeps for later payloads. */
+/* Frees the idle memory that a resource of the library keeps for later payloads; of a limited one also that of its spill. */
 halocline_status halocline_resource_trim(halocline_resource resource);
 
 /* Frees a resource; received packets keep their memory. */

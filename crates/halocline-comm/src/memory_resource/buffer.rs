@@ -129,8 +129,8 @@ impl Buffer {
         }
     }
 
-    /// A buffer without bytes, of the kind that a resource allocates.
-    pub(crate) fn empty_of(resource: &dyn MemoryResource) -> Self {
+    /// A buffer without bytes, of the kind that a resource allocates. Calls nothing that allocates.
+    pub fn empty_of(resource: &dyn MemoryResource) -> Self {
         Self { kind: resource.kind(), device: resource.device().cloned(), ..Self::default() }
     }
 
@@ -297,6 +297,6 @@ impl Buffer {
             }
             true => return Ok(self),
         };
-        Err(MemoryError::Foreign { asked, why })
+        Err(MemoryError::Faulty { asked, why })
     }
 }

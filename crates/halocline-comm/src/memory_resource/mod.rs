@@ -94,6 +94,7 @@ impl fmt::Display for MemoryKind {
 /// ```
 /// use halocline_comm::memory_resource::{Buffer, MemoryAccount, MemoryError, MemoryKind, MemoryResource, MemoryStatistics};
 /// use std::sync::Arc;
+/// use std::task::Waker;
 ///
 /// /// Memory of the program's own pool.
 /// struct Pool(Arc<MemoryAccount>);
@@ -105,6 +106,10 @@ impl fmt::Display for MemoryKind {
 ///
 ///     fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
 ///         self.0.count(bytes, || Ok(vec![0; bytes].into()))
+///     }
+///
+///     fn watch(&self, waker: &Waker) {
+///         self.0.watch(waker);
 ///     }
 ///
 ///     fn statistics(&self) -> MemoryStatistics {
@@ -149,7 +154,8 @@ pub trait MemoryResource: Send + Sync {
 
     /// Wakes `waker` once, when memory is given back after this call, or when a postponed request can be tried again. Called
     /// repeatedly with the same waker ([`Waker::will_wake`]) while a request waits: keep it once, as [`MemoryAccount::watch`] does. A resource
-    /// that does nothing here lets requests of a [`Limited`] on it wait until their patience ends.
+    /// that does nothing here lets requests of a [`Limited`] on it wait up to twice as long as they have to: they ask again
+    /// after 1 ms, 2 ms, 4 ms and so on.
     fn watch(&self, _waker: &Waker) {}
 
     /// Frees idle memory that it keeps for later buffers.
@@ -225,13 +231,22 @@ pub enum MemoryError {
     },
     /// A resource of the program could not allocate.
     #[error(
-        "the memory resource of the program cannot allocate {asked} bytes: {why}; free some of its memory, or \
-         correct the resource"
+        "the memory resource of the program cannot allocate {asked} bytes: {why}; free some of its memory"
     )]
     Foreign {
         /// Bytes asked for.
         asked: usize,
         /// Its message.
+        why: String,
+    },
+    /// A resource of the program gave other memory than was asked for, or panicked.
+    #[error(
+        "the memory resource of the program is faulty: asked for {asked} bytes, {why}; correct the resource"
+    )]
+    Faulty {
+        /// Bytes asked for.
+        asked: usize,
+        /// The fault.
         why: String,
     },
     /// A resource of the program allocates in threads of the program alone, and this is another one.
@@ -263,7 +278,7 @@ impl MemoryError {
     pub fn is_shortage(&self) -> bool {
         match self {
             Self::Shortage { .. } | Self::Foreign { .. } => true,
-            Self::Postponed { .. } => false,
+            Self::Faulty { .. } | Self::Postponed { .. } => false,
             Self::Comm(error) => matches!(error, CommError::OutOfMemory(_) | CommError::Memory { .. }),
             Self::Device(error) => matches!(error, DeviceError::OutOfMemory { .. }),
         }

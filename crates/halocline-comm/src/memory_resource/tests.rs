@@ -66,7 +66,7 @@ fn a_reservation_fails_once_its_patience_has_ended() {
     let held = limited.allocate(60).unwrap();
     let mut reservation = Reservation::new(50);
     assert!(reservation.poll(&limited, Duration::from_secs(7), Waker::noop()).unwrap().is_none());
-    assert_eq!(reservation.due(), Some(Duration::from_secs(8)));
+    assert_eq!(reservation.due(), Some(Duration::from_millis(7001)));
     let error = reservation.poll(&limited, Duration::from_secs(8), Waker::noop()).unwrap_err();
     assert!(matches!(error, MemoryError::Shortage { asked: 50, in_use: 60, limit: 100, .. }));
     // A request that can never fit does not wait.
@@ -176,6 +176,32 @@ fn a_shortage_below_the_limit_wakes_nobody_and_is_not_counted() {
     assert_eq!(reservation.poll(&limited, Duration::ZERO, &waker).unwrap().unwrap().len(), 50);
 }
 
+#[test]
+fn a_pool_that_wakes_nobody_is_asked_seldom_and_in_time() {
+    /// Is filled by the program after some requests.
+    struct Refilled(AtomicUsize);
+    impl MemoryResource for Refilled {
+        fn kind(&self) -> MemoryKind {
+            MemoryKind::Host
+        }
+        fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
+            match self.0.fetch_add(1, Ordering::Relaxed) {
+                0..12 => Err(MemoryError::Foreign { asked: bytes, why: "the pool is empty".to_owned() }),
+                _ => Ok(vec![0; bytes].into()),
+            }
+        }
+        fn statistics(&self) -> MemoryStatistics {
+            HostMemory::of(&Communicator::single()).statistics()
+        }
+    }
+    let pool = Arc::new(Refilled(AtomicUsize::new(0)));
+    let (limited, mut reservation) = (Limited::new(pool.clone(), 100), Reservation::new(50));
+    // Polled by other news every 0.1 ms.
+    let mut polls = (0..10_000).map(|tick| Duration::from_micros(100 * tick));
+    let came = polls.find(|now| reservation.poll(&limited, *now, Waker::noop()).unwrap().is_some());
+    assert_eq!((pool.0.load(Ordering::Relaxed), came), (13, Some(Duration::from_millis(32))));
+}
+
 /// A resource of the program with a fault.
 struct Faulty(fn(usize) -> Buffer);
 
@@ -207,8 +233,13 @@ fn faults_of_a_resource_of_the_program_are_errors() {
         (|_| panic!("a fault"), "it panicked"),
     ] {
         let reserved = Reservation::new(50).poll(&Faulty(fault), Duration::ZERO, Waker::noop());
-        let error = reserved.unwrap_err().to_string();
-        assert!(error.contains(said), "{error}");
+        let error = reserved.unwrap_err();
+        assert!(error.to_string().contains(said) && !error.is_shortage(), "{error}");
+        // Memory elsewhere does not hide a fault.
+        let host = Arc::new(HostMemory::of(&Communicator::single()));
+        let spilling = Limited::new(Arc::new(Faulty(fault)), 100).spilling(host);
+        let error = Reservation::new(50).poll(&spilling, Duration::ZERO, Waker::noop()).unwrap_err();
+        assert!(matches!(error, MemoryError::Faulty { asked: 50, .. }), "{error}");
     }
 }
 

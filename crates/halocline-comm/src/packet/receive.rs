@@ -330,7 +330,7 @@ impl PacketReceive {
 
     fn unwritable(&self, asked: usize) -> PacketError {
         let why = "it gave a buffer of the host that cannot be written".to_owned();
-        self.no_memory(MemoryError::Foreign { asked, why })
+        self.no_memory(MemoryError::Faulty { asked, why })
     }
 
     fn ready(&mut self, payload: Buffer) -> State {

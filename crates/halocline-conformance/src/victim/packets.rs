@@ -1,11 +1,12 @@
 //! Ranks that exchange packets, with their neighbours or in sparse all-to-alls, when one of them dies.
 
+use super::pool::Pool;
 use super::{End, Play, now};
 use crate::Trouble;
 use crate::numbers::Numbers;
 use halocline::neighbors::{NeighborExchange, Sides, Turn};
 use halocline::sparse::{SparseAlltoall, SparseError};
-use halocline::{HostMemory, Packet};
+use halocline::{HostMemory, MemoryResource, Packet};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -25,10 +26,10 @@ const BYTES: [usize; 4] = [0, 100, 50_000, 1_000_000];
 impl Play {
     /// Rounds between neighbours until one dies.
     pub(super) fn neighbors(&self, place: Place) -> Result<End, Trouble> {
-        let memory = Arc::new(HostMemory::of(&self.comm));
+        let memory = self.memory();
         let line = match self.seed.is_multiple_of(2) {
-            true => NeighborExchange::ring(&self.comm, memory)?,
-            false => NeighborExchange::line(&self.comm, memory)?,
+            true => NeighborExchange::ring(&self.comm, memory.resource())?,
+            false => NeighborExchange::line(&self.comm, memory.resource())?,
         };
         let mut numbers = Numbers::new(self.seed ^ 3);
         for _ in 0..3 {
@@ -48,12 +49,15 @@ impl Play {
                 break error;
             }
         };
+        drop(line);
+        memory.check()?;
         self.named_in(&error)
     }
 
     /// The same in a session.
     pub(super) fn session(&self) -> Result<End, Trouble> {
-        let line = NeighborExchange::ring(&self.comm, Arc::new(HostMemory::of(&self.comm)))?;
+        let memory = self.memory();
+        let line = NeighborExchange::ring(&self.comm, memory.resource())?;
         let mut numbers = Numbers::new(self.seed ^ 3);
         // The victim may be dead already.
         let mut session = match line.session(1) {
@@ -66,7 +70,17 @@ impl Play {
                 break error;
             }
         };
+        drop((session, line));
+        memory.check()?;
         self.named_in(&error)
+    }
+
+    /// Where payloads go.
+    fn memory(&self) -> Memory {
+        match self.seed / 2 % 2 {
+            0 => Memory::Library(Arc::new(HostMemory::of(&self.comm))),
+            _ => Memory::Program(Arc::new(Pool::new())),
+        }
     }
 
     /// Packets of random lengths for the neighbours that there are.
@@ -78,10 +92,10 @@ impl Play {
     pub(super) fn sparse(&self, place: Place) -> Result<End, Trouble> {
         let (rank, size) = (self.comm.rank(), self.comm.size());
         let others: Vec<usize> = (0..size).filter(|other| *other != rank).collect();
-        let memory = Arc::new(HostMemory::of(&self.comm));
+        let memory = self.memory();
         let mut numbers = Numbers::new(self.seed ^ 3);
         let mut begin = || -> Result<SparseAlltoall, SparseError> {
-            let exchange = SparseAlltoall::new(&self.comm, &others, &others, Arc::clone(&memory) as _)?;
+            let exchange = SparseAlltoall::new(&self.comm, &others, &others, memory.resource())?;
             for to in &others {
                 exchange.insert(*to, packet(&mut numbers))?;
             }
@@ -105,6 +119,7 @@ impl Play {
                 break error;
             }
         };
+        memory.check()?;
         self.named_in(&error)
     }
 
@@ -134,6 +149,29 @@ impl Play {
         match error.contains(&died) {
             true => Ok(End { rank: self.victim, how: "died", at, error }),
             false => Err(Trouble::new(format!("the error does not name rank {}: {error}", self.victim))),
+        }
+    }
+}
+
+/// Where payloads go: memory of the library, or of a pool of the program.
+enum Memory {
+    Library(Arc<HostMemory>),
+    Program(Arc<Pool>),
+}
+
+impl Memory {
+    fn resource(&self) -> Arc<dyn MemoryResource> {
+        match self {
+            Self::Library(memory) => Arc::clone(memory) as _,
+            Self::Program(pool) => Arc::clone(pool) as _,
+        }
+    }
+
+    /// An error if an exchange that is over uses memory of the program.
+    fn check(&self) -> Result<(), Trouble> {
+        match self {
+            Self::Library(_) => Ok(()),
+            Self::Program(pool) => pool.check(),
         }
     }
 }

@@ -105,6 +105,33 @@ pub(super) struct OfGpu {
     pub(super) streams: Vec<usize>,
 }
 
+/// Why an allocator gave no memory.
+enum Failure {
+    /// It raised this.
+    Raised(PyErr),
+    /// It returned something else; the error says what.
+    Faulty(PyErr),
+}
+
+impl Failure {
+    /// The error of the request; the exception stays as its cause.
+    fn of_request(self, py: Python<'_>, asked: usize) -> MemoryError {
+        let (Self::Raised(error) | Self::Faulty(error)) = &self;
+        let class = error.get_type(py).name().map_or_else(|_| "an error".into(), |name| name.to_string());
+        let text = error.value(py).to_string();
+        match self {
+            Self::Raised(error) => {
+                RAISED.set(Some(error));
+                MemoryError::Foreign { asked, why: format!("{class}: {text}") }
+            }
+            Self::Faulty(error) => {
+                RAISED.set(Some(error));
+                MemoryError::Faulty { asked, why: text }
+            }
+        }
+    }
+}
+
 /// A block of an RMM-like resource. Python drops it in a thread that may run Python code.
 #[pyclass(frozen, module = "halocline")]
 struct Block {
@@ -156,26 +183,27 @@ impl Allocator {
     }
 
     /// The address of new memory, and what holds it.
-    fn call<'py>(&self, py: Python<'py>, bytes: usize) -> PyResult<(usize, Bound<'py, PyAny>)> {
+    fn call<'py>(&self, py: Python<'py>, bytes: usize) -> Result<(usize, Bound<'py, PyAny>), Failure> {
         let object = self.object.object(py);
         let number = |given: &Bound<'py, PyAny>, what: &str| match given.extract::<usize>() {
-            Ok(0) => Err(no_memory()),
             Ok(address) => Ok(address),
-            Err(_) => Err(error::type_error(format!(
-                "{what}: an address is wanted, not {}",
+            Err(_) => Err(Failure::Faulty(error::type_error(format!(
+                "{what} gave no address, but {}",
                 shown_in_message(given)
-            ))),
+            )))),
         };
         match self.interface {
             Interface::Resource => {
-                let given = object.call_method1(intern!(py, "allocate"), (bytes,))?;
+                let given =
+                    object.call_method1(intern!(py, "allocate"), (bytes,)).map_err(Failure::Raised)?;
                 let address = number(&given, "allocate")?;
                 let block = Block { resource: object.unbind(), address, bytes };
-                Ok((address, Bound::new(py, block)?.into_any()))
+                Ok((address, Bound::new(py, block).map_err(Failure::Raised)?.into_any()))
             }
             Interface::Callable => {
-                let held = object.call1((bytes,))?;
-                Ok((number(&held.getattr(intern!(py, "ptr"))?, ".ptr")?, held))
+                let held = object.call1((bytes,)).map_err(Failure::Raised)?;
+                let address = held.getattr(intern!(py, "ptr")).map_err(Failure::Faulty)?;
+                Ok((number(&address, ".ptr")?, held))
             }
         }
     }
@@ -199,20 +227,21 @@ impl Allocator {
         }
     }
 
-    fn allocate_in(&self, py: Python<'_>, bytes: usize) -> PyResult<Buffer> {
+    fn allocate_in(&self, py: Python<'_>, bytes: usize) -> Result<Buffer, Failure> {
         // Returns memory that was freed since to the allocator.
         drop_deferred(py);
         let (address, memory) = self.call(py, bytes)?;
         let Some(first) = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(address)) else {
-            return Err(no_memory());
+            return Err(Failure::Faulty(no_memory()));
         };
-        self.check_place(gpu_of(py, address)?)?;
+        let place = gpu_of(py, address).map_err(Failure::Raised)?;
+        self.check_place(place).map_err(Failure::Faulty)?;
         let held = KeepAlive::plain(&memory);
         if let Some(OfGpu { device, streams }) = &self.of_gpu {
             // SAFETY: the allocator has given these bytes of the device to this caller alone, until `held` is dropped; what the streams have
             // now may still use them, and comes first.
             let buffer = unsafe { Buffer::foreign_device(address as Address, bytes, device, held) };
-            return ready_after(buffer, device, streams).map_err(error::of);
+            return ready_after(buffer, device, streams).map_err(|error| Failure::Raised(error::of(error)));
         }
         // SAFETY: the allocator has given these bytes to this caller alone, until `held` is dropped; the documentation of the
         // package says so. Memory from another language counts as initialised.
@@ -256,19 +285,13 @@ impl MemoryResource for Allocator {
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, MemoryError> {
         if bytes == 0 {
-            return Ok(Buffer::default());
+            return Ok(Buffer::empty_of(self));
         }
         self.account.count(bytes, || {
             Python::attach(|py| {
                 // Until the text of an exception is made, too: it is code of the program.
                 let _allocating = Allocating::begin();
-                self.allocate_in(py, bytes).map_err(|error| {
-                    let class =
-                        error.get_type(py).name().map_or_else(|_| "an error".into(), |name| name.to_string());
-                    let why = format!("{class}: {}", error.value(py));
-                    RAISED.set(Some(error));
-                    MemoryError::Foreign { asked: bytes, why }
-                })
+                self.allocate_in(py, bytes).map_err(|failure| failure.of_request(py, bytes))
             })
         })
     }

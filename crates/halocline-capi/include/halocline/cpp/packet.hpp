@@ -178,7 +178,7 @@ class resource : public owner<halocline_resource, halocline_resource_free> {
     return resource(handle);
   }
   // Memory of a pool of the program: of the host, or with a number that of a GPU. `allocate(bytes)` returns memory, or throws or returns null
-  // if there is none; `deallocate(memory, bytes)` takes it back, as for std::pmr::memory_resource. Any threads call them, several at once;
+  // if there is none, and the text of the exception is lost; `deallocate(memory, bytes)` takes it back, as for std::pmr::memory_resource. Any threads call them, several at once;
   // they must not call the library, and should not wait. A GPU is current meanwhile, and its memory is written after the work that `stream`
   // has when `allocate` returns. The pool is destroyed where no object of the library can be freed: it must own none, such as a stream.
   template <typename Pool>

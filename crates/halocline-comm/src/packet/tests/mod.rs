@@ -279,7 +279,11 @@ fn errors_of_a_memory_resource_of_the_program_are_those_of_the_packet() {
     for (gives, why) in [(None, "the allocator is closed"), (Some(7), "it gave a buffer of 7 bytes")] {
         let pair = Pair::new(|_| Arc::new(Wrong(gives)));
         let [_, receiver] = *pair.pass(send(Some(bytes(8).into()))).unwrap_err();
-        let is_foreign = |error: &MemoryError| matches!(error, MemoryError::Foreign { asked: 8, why: found } if found == why);
+        let is_foreign = |error: &MemoryError| match error {
+            MemoryError::Foreign { asked: 8, why: found } => gives.is_none() && found == why,
+            MemoryError::Faulty { asked: 8, why: found } => gives.is_some() && found == why,
+            _ => false,
+        };
         assert!(
             matches!(&receiver, Some(PacketError::Memory { from: 0, bytes: 8, error }) if is_foreign(error)),
             "{receiver:?}"

@@ -465,5 +465,5 @@ impl MemoryResource for Short {
 #[test]
 fn a_memory_resource_that_gives_another_length_is_refused() {
     let error = Reservation::new(8).poll(&Short, Duration::ZERO, Waker::noop()).unwrap_err();
-    assert!(matches!(error, MemoryError::Foreign { asked: 8, .. }), "{error}");
+    assert!(matches!(error, MemoryError::Faulty { asked: 8, .. }), "{error}");
 }
