@@ -186,6 +186,7 @@ impl Allocator {
     fn call<'py>(&self, py: Python<'py>, bytes: usize) -> Result<(usize, Bound<'py, PyAny>), Failure> {
         let object = self.object.object(py);
         let number = |given: &Bound<'py, PyAny>, what: &str| match given.extract::<usize>() {
+            Ok(0) => Err(Failure::Faulty(no_memory())),
             Ok(address) => Ok(address),
             Err(_) => Err(Failure::Faulty(error::type_error(format!(
                 "{what} gave no address, but {}",
